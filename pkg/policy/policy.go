@@ -1,0 +1,72 @@
+package policy
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Engine is the family of policies that a constraint belongs to.
+type Engine string
+
+const (
+	// EngineGatekeeper evaluates ConstraintTemplates and their constraints.
+	EngineGatekeeper Engine = "Gatekeeper"
+	// EngineValidatingAdmissionPolicy evaluates ValidatingAdmissionPolicies and
+	// their bindings.
+	EngineValidatingAdmissionPolicy Engine = "ValidatingAdmissionPolicy"
+)
+
+// ConstraintID identifies a constraint.
+type ConstraintID struct {
+	Engine Engine
+	Kind   string
+	Name   string
+}
+
+// Outcome of judging one object by one constraint.
+type Outcome int
+
+const (
+	// NotMatched means that the constraint's match block rules the object out.
+	NotMatched Outcome = iota
+	// Pass means that the object complies.
+	Pass
+	// Fail means that the object violates the constraint.
+	Fail
+	// Error means that the object could not be evaluated.
+	Error
+	// Deferred means that the evaluation needs data that is not there yet.
+	Deferred
+)
+
+// Violation is one thing that a policy says is wrong with an object.
+type Violation struct {
+	// Message as the policy wrote it.
+	Message string
+	// Details as JSON, nil if the policy gave none or an empty object.
+	Details []byte
+}
+
+// Verdict is what one constraint says of one object.
+type Verdict struct {
+	Constraint *Constraint
+	Outcome    Outcome
+	// Violations, sorted by message then details, without duplicates. Empty unless
+	// Outcome is Fail.
+	Violations []Violation
+	// Message says why the outcome is Error or Deferred, with the place in the
+	// policy where there is one.
+	Message string
+}
+
+// Rejection is a template or constraint that cannot be evaluated because it is
+// wrong.
+type Rejection struct {
+	// ID of the constraint. Name is empty if the template itself is rejected; each
+	// constraint of a rejected template has a Rejection of its own as well.
+	ID                ConstraintID
+	UID               types.UID
+	Generation        int64
+	EnforcementAction string
+	// Message names the template or constraint, the place in it and what to do.
+	Message string
+}

@@ -1,0 +1,100 @@
+package rows
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
+	"policy.example.io/policy-apiserver/pkg/index"
+)
+
+// Tables of the index: the plural names of the resources.
+const (
+	AuditResults        index.Table = "auditresults"
+	ClusterAuditResults index.Table = "clusterauditresults"
+	AuditRuns           index.Table = "auditruns"
+	ConstraintSummaries index.Table = "constraintsummaries"
+)
+
+// Schemas returns the tables of the index and their selectable fields.
+func Schemas() []index.Schema {
+	return []index.Schema{
+		{Table: AuditResults, Fields: paths(v1alpha1.ResultFields())},
+		{Table: ClusterAuditResults, Fields: paths(v1alpha1.ResultFields())},
+		{Table: AuditRuns, Fields: paths(v1alpha1.RunFields())},
+		{Table: ConstraintSummaries, Fields: paths(v1alpha1.SummaryFields())},
+	}
+}
+
+// Row is an object as the index keeps it.
+type Row struct {
+	Table index.Table
+	Key   index.Key
+	Attrs index.Attrs
+	Value []byte
+}
+
+// Encode turns an AuditResult, ClusterAuditResult, AuditRun or ConstraintSummary
+// into its row. The object's resourceVersion is not kept: it is the revision
+// that the index gives to the row.
+func Encode(obj metav1.Object) (*Row, error) {
+	row := &Row{
+		Key:   index.Key{Namespace: obj.GetNamespace(), Name: obj.GetName()},
+		Attrs: index.Attrs{Labels: obj.GetLabels()},
+	}
+	switch o := obj.(type) {
+	case *v1alpha1.AuditResult:
+		row.Table, row.Attrs.Fields = AuditResults, values(v1alpha1.ResultFields(), &o.Finding)
+	case *v1alpha1.ClusterAuditResult:
+		row.Table, row.Attrs.Fields = ClusterAuditResults, values(v1alpha1.ResultFields(), &o.Finding)
+	case *v1alpha1.AuditRun:
+		row.Table, row.Attrs.Fields = AuditRuns, values(v1alpha1.RunFields(), o)
+	case *v1alpha1.ConstraintSummary:
+		row.Table, row.Attrs.Fields = ConstraintSummaries, values(v1alpha1.SummaryFields(), o)
+	default:
+		return nil, fmt.Errorf("no table for objects of type %T", obj)
+	}
+	resourceVersion := obj.GetResourceVersion()
+	obj.SetResourceVersion("")
+	value, err := json.Marshal(obj)
+	obj.SetResourceVersion(resourceVersion)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s %s/%s: %w", row.Table, row.Key.Namespace, row.Key.Name, err)
+	}
+	row.Value = value
+	return row, nil
+}
+
+// Decode fills obj, a new object of the row's type, from a row. The object
+// shares nothing with the row.
+func Decode(row *index.Row, obj metav1.Object) error {
+	if err := json.Unmarshal(row.Value, obj); err != nil {
+		return fmt.Errorf("decode row %s/%s: %w", row.Namespace, row.Name, err)
+	}
+	obj.SetResourceVersion(FormatRevision(row.Revision))
+	return nil
+}
+
+// FormatRevision returns the resourceVersion of a revision.
+func FormatRevision(revision uint64) string {
+	return strconv.FormatUint(revision, 10)
+}
+
+func paths[T any](fields []v1alpha1.SelectableField[T]) []string {
+	out := make([]string, len(fields))
+	for i := range fields {
+		out[i] = fields[i].Path
+	}
+	return out
+}
+
+func values[T any](fields []v1alpha1.SelectableField[T], obj T) []string {
+	out := make([]string, len(fields))
+	for i := range fields {
+		out[i] = fields[i].Value(obj)
+	}
+	return out
+}
