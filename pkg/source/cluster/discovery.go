@@ -1,0 +1,119 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"policy.example.io/policy-apiserver/pkg/source"
+)
+
+// ownGroup is the API group that this server serves. It holds what an audit found,
+// so auditing it would feed the audit with its own results.
+const ownGroup = "policy.example.io"
+
+// excludedKinds are not streamed: Events are a log, not state, and they come faster
+// than anything else in a cluster.
+var excludedKinds = map[schema.GroupKind]bool{
+	{Group: "", Kind: "Event"}:              true,
+	{Group: "events.k8s.io", Kind: "Event"}: true,
+}
+
+// discover reads discovery and tells whether the inventory differs from the one
+// read before.
+func (s *Source) discover(ctx context.Context) (inventory *source.Inventory, changed bool, err error) {
+	groups, resources, err := discovery.ServerGroupsAndResourcesWithContext(ctx, s.discovery)
+	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
+	if err != nil && !partial {
+		return nil, false, fmt.Errorf("discovery of the cluster's API: %w", err)
+	}
+	inventory = newInventory(groups, resources, failed)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed = s.last == nil || !equalInventories(s.last, inventory)
+	s.last = inventory
+	return inventory, changed, nil
+}
+
+// newInventory picks the kinds to stream from what discovery returned.
+func newInventory(groups []*metav1.APIGroup, resources []*metav1.APIResourceList, failed map[schema.GroupVersion]error) *source.Inventory {
+	inventory := &source.Inventory{}
+	for _, gv := range slices.SortedFunc(maps.Keys(failed), compareGroupVersions) {
+		if gv.Group == ownGroup || inventory.FailedGroups[gv.Group] != nil {
+			continue
+		}
+		if inventory.FailedGroups == nil {
+			inventory.FailedGroups = map[string]error{}
+		}
+		inventory.FailedGroups[gv.Group] = fmt.Errorf("discovery of %s: %w", gv, failed[gv])
+	}
+
+	byVersion := make(map[string][]metav1.APIResource, len(resources))
+	for _, list := range resources {
+		byVersion[list.GroupVersion] = list.APIResources
+	}
+	for _, group := range groups {
+		// With one version of a group unknown, the preferred version of its kinds is
+		// not known either.
+		if group.Name == ownGroup || inventory.FailedGroups[group.Name] != nil {
+			continue
+		}
+		inventory.Kinds = append(inventory.Kinds, groupKinds(group, byVersion)...)
+	}
+	slices.SortFunc(inventory.Kinds, func(a, b source.Kind) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Kind, b.Kind))
+	})
+	return inventory
+}
+
+// groupKinds returns the kinds of a group in the version that the server prefers,
+// or, for a kind that this version does not have, in the first one that does.
+func groupKinds(group *metav1.APIGroup, byVersion map[string][]metav1.APIResource) []source.Kind {
+	versions := []string{group.PreferredVersion.Version}
+	for _, v := range group.Versions {
+		if v.Version != group.PreferredVersion.Version {
+			versions = append(versions, v.Version)
+		}
+	}
+	var kinds []source.Kind
+	known := map[string]bool{}
+	for _, version := range versions {
+		gv := schema.GroupVersion{Group: group.Name, Version: version}
+		for _, resource := range byVersion[gv.String()] {
+			gvk := gv.WithKind(resource.Kind)
+			if known[resource.Kind] || excludedKinds[gvk.GroupKind()] || !streamable(resource) {
+				continue
+			}
+			known[resource.Kind] = true
+			kinds = append(kinds, source.Kind{GroupVersionKind: gvk, Resource: resource.Name, Namespaced: resource.Namespaced})
+		}
+	}
+	return kinds
+}
+
+// streamable is true for a resource, not a subresource, that can be listed and
+// watched.
+func streamable(resource metav1.APIResource) bool {
+	return !strings.Contains(resource.Name, "/") &&
+		slices.Contains(resource.Verbs, "list") && slices.Contains(resource.Verbs, "watch")
+}
+
+func compareGroupVersions(a, b schema.GroupVersion) int {
+	return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version))
+}
+
+// equalInventories compares what a reader of an inventory sees. Errors are compared
+// by their text.
+func equalInventories(a, b *source.Inventory) bool {
+	return slices.Equal(a.Kinds, b.Kinds) &&
+		slices.Equal(a.Problems, b.Problems) &&
+		maps.EqualFunc(a.FailedGroups, b.FailedGroups, func(x, y error) bool { return x.Error() == y.Error() })
+}
