@@ -98,3 +98,19 @@ func values[T any](fields []v1alpha1.SelectableField[T], obj T) []string {
 	}
 	return out
 }
+
+// Field returns the value of a selectable field of a row, "" if its table has no
+// such field.
+func Field(table index.Table, row *index.Row, path string) string {
+	for _, schema := range Schemas() {
+		if schema.Table != table {
+			continue
+		}
+		for i, field := range schema.Fields {
+			if field == path && i < len(row.Fields) {
+				return row.Fields[i]
+			}
+		}
+	}
+	return ""
+}

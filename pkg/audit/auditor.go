@@ -1,0 +1,210 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	"policy.example.io/policy-apiserver/pkg/index"
+	"policy.example.io/policy-apiserver/pkg/rows"
+	"policy.example.io/policy-apiserver/pkg/source"
+)
+
+// Config of an Auditor.
+type Config struct {
+	// Source of objects and policies.
+	Source source.Source
+	// Index that the findings are kept in. The Auditor is its only writer.
+	Index *index.DB
+	// Workers is the number of objects evaluated at the same time. 0 means one for
+	// each core.
+	Workers int
+	// Clock is the real one if nil.
+	Clock clock.WithTicker
+	// EnsureConstraintKind makes sure that constraints of a template can be created,
+	// where that takes more than the template. nil if it never does.
+	EnsureConstraintKind func(ctx context.Context, template *unstructured.Unstructured) error
+}
+
+// Auditor keeps the findings of an index in step with a source.
+type Auditor struct {
+	source  source.Source
+	index   *index.DB
+	clock   clock.WithTicker
+	workers int
+	ensure  func(ctx context.Context, template *unstructured.Unstructured) error
+
+	sets     *setRegistry
+	tracker  *tracker
+	writer   *writer
+	planner  *planner
+	metrics  *auditMetrics
+	firstRun chan struct{}
+	onFirst  sync.Once
+
+	runCtx context.Context // of Run: operations are submitted until it is done
+}
+
+// New returns an Auditor. It reads what an earlier process left in the index.
+func New(cfg Config) (*Auditor, error) {
+	if cfg.Source == nil || cfg.Index == nil {
+		return nil, errors.New("an audit needs a source and an index")
+	}
+	if cfg.Workers < 0 {
+		return nil, fmt.Errorf("the number of audit workers is %d; it must not be negative", cfg.Workers)
+	}
+	a := &Auditor{
+		source:   cfg.Source,
+		index:    cfg.Index,
+		clock:    cfg.Clock,
+		workers:  cfg.Workers,
+		ensure:   cfg.EnsureConstraintKind,
+		sets:     newSetRegistry(),
+		metrics:  processMetrics(),
+		firstRun: make(chan struct{}),
+	}
+	if a.clock == nil {
+		a.clock = clock.RealClock{}
+	}
+	if a.workers == 0 {
+		a.workers = runtime.GOMAXPROCS(0)
+	}
+	a.tracker = newTracker(a.clock)
+	a.writer = newWriter(a.index, a.clock)
+	a.planner = newPlanner(a)
+	if err := a.load(); err != nil {
+		return nil, fmt.Errorf("read the state of the audit: %w", err)
+	}
+	return a, nil
+}
+
+// load reads the private state that the index has.
+func (a *Auditor) load() error {
+	return a.index.View(func(tx *index.ReadTx) error {
+		if err := a.sets.load(tx.State(bucketSets), tx.State(bucketMeta)); err != nil {
+			return err
+		}
+		if err := a.planner.load(tx.State(bucketPlan)); err != nil {
+			return err
+		}
+		for gk := range a.planner.planned {
+			status := a.tracker.status(gk)
+			status.kind = a.planner.planned[gk].source()
+			err := tx.State(bucketObjects).Ascend(kindStateKey(gk), func(string, []byte) error {
+				status.objects++
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if len(tx.State(bucketMeta).Get(metaLoaded)) > 0 {
+			a.tracker.loaded = true
+			a.reported(true)
+		}
+		return nil
+	})
+}
+
+// Run audits until ctx is done. It returns an error if the index cannot be
+// written any more. It may be called once.
+func (a *Auditor) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	a.runCtx = ctx
+	group.Go(func() error { return a.writer.run(ctx) })
+	for range a.workers {
+		group.Go(func() error { a.writer.runWorker(ctx); return nil })
+	}
+	report := &reporter{a: a}
+	if err := report.load(ctx); err != nil {
+		group.Go(func() error { return err })
+		return group.Wait()
+	}
+	group.Go(func() error { report.run(ctx); return nil })
+	group.Go(func() error { a.planner.run(ctx); return nil })
+	return group.Wait()
+}
+
+// FirstRun returns a channel that is closed when findings can be served: when
+// the first run of the index has ended, in this process or in an earlier one.
+func (a *Auditor) FirstRun() <-chan struct{} { return a.firstRun }
+
+// Ready returns nil if the rows of a table can be served. Findings are served
+// once a run has ended, summaries once the policies are known; before that a
+// list would look clean. The error says what is being waited for.
+func (a *Auditor) Ready(table index.Table) error {
+	if table == rows.AuditRuns {
+		return nil
+	}
+	select {
+	case <-a.firstRun:
+		return nil
+	default:
+	}
+	waiting := a.planner.waitingFor()
+	if waiting != "" {
+		return errors.New(waiting)
+	}
+	if table == rows.ConstraintSummaries {
+		return nil
+	}
+	return errors.New(a.tracker.progress())
+}
+
+// reported is called when a report is written; loaded is true once a run has
+// ended.
+func (a *Auditor) reported(loaded bool) {
+	if loaded {
+		a.onFirst.Do(func() { close(a.firstRun) })
+	}
+}
+
+func (a *Auditor) submit(op operation) { a.writer.submit(a.runCtx, op) }
+
+// namespaceOf returns the Namespace that an object is judged with and its digest,
+// if one is needed and known.
+func (a *Auditor) namespaceOf(gk schema.GroupKind, obj *unstructured.Unstructured, needed bool) (*unstructured.Unstructured, string) {
+	name := obj.GetNamespace()
+	if name == "" || gk == namespaceKind {
+		return nil, ""
+	}
+	namespace := a.planner.namespaces.get("", name)
+	switch {
+	case namespace == nil && needed:
+		a.planner.namespaceMissing(name)
+		return nil, "unknown"
+	case namespace == nil:
+		return nil, ""
+	case !needed:
+		return namespace.Unstructured, ""
+	}
+	return namespace.Unstructured, namespace.digest
+}
+
+// namespaceGone removes the findings of everything in a namespace.
+func (a *Auditor) namespaceGone(name string) {
+	a.submit(&dropNamespace{a: a, namespace: name, kinds: a.planner.namespacedKinds()})
+}
+
+// progress says how far the active run is.
+func (t *tracker) progress() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.run == nil {
+		return "the first audit has not started yet"
+	}
+	pending := 0
+	for _, k := range t.run.kinds {
+		if k.Phase == "Running" {
+			pending++
+		}
+	}
+	return fmt.Sprintf("the first audit is under way: %d of %d kinds are still being listed", pending, len(t.run.kinds))
+}

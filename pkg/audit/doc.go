@@ -1,0 +1,30 @@
+// Package audit keeps the findings of the index in step with a source.
+//
+// Data flows one way. Streams of the source (stream.go) hand objects over as
+// operations (operation.go); workers prepare them, that is evaluate them, in
+// parallel; one writer (writer.go) applies them to the index in the order in
+// which they were handed over. The planner (planner.go) decides which kinds are
+// streamed and under which constraints, from the kinds of the source and the
+// policies among its objects.
+//
+// Invariants:
+//
+//   - Objects are not kept. Of each object the index has a record (record.go):
+//     uid, resourceVersion, the constraints it was judged by and the findings it
+//     has. Namespaces, templates and constraints are the exception: they are
+//     what objects are judged with.
+//   - An object whose record matches its uid, resourceVersion and Namespace is
+//     judged only by constraints that the record does not cover, also after a
+//     restart.
+//   - Rows of an object go when the object is deleted, when a complete list of its
+//     kind lacks it, when its kind or its namespace goes, or when the constraint
+//     goes. A kind that cannot be listed keeps its rows.
+//   - A record and the rows it speaks of are written in one transaction, by the
+//     one writer. An operation that was prepared from a record that has changed
+//     since is prepared again.
+//   - What could not be looked at is in the AuditRun and the ConstraintSummaries
+//     concerned.
+//
+// It may import the index, the rows, the policy engine and the source interface,
+// and no serving code.
+package audit

@@ -1,0 +1,248 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strconv"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"policy.example.io/policy-apiserver/pkg/source"
+)
+
+// fakeSource is a source whose objects the test sets. Its streams have the
+// grammar that source.Handler documents.
+type fakeSource struct {
+	changed chan struct{}
+
+	mu           sync.Mutex
+	kinds        map[schema.GroupKind]source.Kind
+	objects      map[schema.GroupKind]map[source.ObjectKey]*unstructured.Unstructured
+	failedGroups map[string]error
+	failing      map[schema.GroupKind]error // lists of these kinds fail
+	problems     []source.Problem
+	streams      map[schema.GroupKind]map[*fakeStream]struct{}
+	lists        map[schema.GroupKind]int // complete lists delivered
+	version      int
+}
+
+type fakeStream struct {
+	wake    chan struct{}
+	pending []func(source.Handler)
+	relist  bool
+}
+
+func newFakeSource() *fakeSource {
+	f := &fakeSource{
+		changed:      make(chan struct{}, 1),
+		kinds:        map[schema.GroupKind]source.Kind{},
+		objects:      map[schema.GroupKind]map[source.ObjectKey]*unstructured.Unstructured{},
+		failedGroups: map[string]error{},
+		failing:      map[schema.GroupKind]error{},
+		streams:      map[schema.GroupKind]map[*fakeStream]struct{}{},
+		lists:        map[schema.GroupKind]int{},
+	}
+	f.addKind("templates.gatekeeper.sh", "v1", "ConstraintTemplate", "constrainttemplates", false)
+	f.addKind("", "v1", "Namespace", "namespaces", false)
+	f.addKind("", "v1", "Pod", "pods", true)
+	f.addKind("", "v1", "ConfigMap", "configmaps", true)
+	f.addKind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false)
+	return f
+}
+
+func (f *fakeSource) addKind(group, version, kind, resource string, namespaced bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	gvk := schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
+	f.kinds[gvk.GroupKind()] = source.Kind{GroupVersionKind: gvk, Resource: resource, Namespaced: namespaced}
+	f.signal()
+}
+
+func (f *fakeSource) removeKind(gk schema.GroupKind) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.kinds, gk)
+	delete(f.objects, gk)
+	f.signal()
+}
+
+func (f *fakeSource) signal() {
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (f *fakeSource) Inventory(context.Context) (*source.Inventory, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	inventory := &source.Inventory{FailedGroups: map[string]error{}, Problems: append([]source.Problem(nil), f.problems...)}
+	for group, err := range f.failedGroups {
+		inventory.FailedGroups[group] = err
+	}
+	for gk, kind := range f.kinds {
+		if f.failedGroups[gk.Group] == nil {
+			inventory.Kinds = append(inventory.Kinds, kind)
+		}
+	}
+	sort.Slice(inventory.Kinds, func(i, j int) bool {
+		return inventory.Kinds[i].GroupKind().String() < inventory.Kinds[j].GroupKind().String()
+	})
+	return inventory, nil
+}
+
+func (f *fakeSource) Changed() <-chan struct{} { return f.changed }
+
+func (f *fakeSource) Stream(ctx context.Context, kind source.Kind, handler source.Handler) {
+	gk := kind.GroupKind()
+	s := &fakeStream{wake: make(chan struct{}, 1), relist: true}
+	s.wake <- struct{}{}
+	f.mu.Lock()
+	if f.streams[gk] == nil {
+		f.streams[gk] = map[*fakeStream]struct{}{}
+	}
+	f.streams[gk][s] = struct{}{}
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		delete(f.streams[gk], s)
+		f.mu.Unlock()
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		for _, call := range f.next(gk, s) {
+			if ctx.Err() != nil {
+				return
+			}
+			call(handler)
+		}
+	}
+}
+
+// next takes what a stream has to deliver.
+func (f *fakeSource) next(gk schema.GroupKind, s *fakeStream) []func(source.Handler) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.failing[gk]; err != nil {
+		s.relist, s.pending = true, nil
+		return []func(source.Handler){func(h source.Handler) { h.ListStarted(); h.Failed(err) }}
+	}
+	if !s.relist {
+		calls := s.pending
+		s.pending = nil
+		return calls
+	}
+	s.relist, s.pending = false, nil
+	f.lists[gk]++
+	calls := []func(source.Handler){func(h source.Handler) { h.ListStarted() }}
+	for _, obj := range f.objects[gk] {
+		calls = append(calls, func(h source.Handler) { h.Upsert(obj.DeepCopy()) })
+	}
+	version := strconv.Itoa(f.version)
+	return append(calls, func(h source.Handler) { h.Listed(version) })
+}
+
+func (f *fakeSource) send(gk schema.GroupKind, call func(source.Handler)) {
+	for s := range f.streams[gk] {
+		if call == nil {
+			s.relist = true
+		} else {
+			s.pending = append(s.pending, call)
+		}
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// fail makes lists of a kind fail; a nil error mends them.
+func (f *fakeSource) fail(gk schema.GroupKind, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil {
+		delete(f.failing, gk)
+	} else {
+		f.failing[gk] = err
+	}
+	f.send(gk, nil)
+}
+
+func (f *fakeSource) setProblems(problems ...source.Problem) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.problems = problems
+	f.signal()
+}
+
+func (f *fakeSource) failGroup(group string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil {
+		delete(f.failedGroups, group)
+	} else {
+		f.failedGroups[group] = err
+	}
+	f.signal()
+}
+
+// apply creates or replaces objects.
+func (f *fakeSource) apply(t testing.TB, manifests ...string) {
+	t.Helper()
+	for _, manifest := range manifests {
+		obj := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(manifest), &obj.Object); err != nil {
+			t.Fatalf("manifest: %v\n%s", err, manifest)
+		}
+		f.put(obj)
+	}
+}
+
+func (f *fakeSource) put(obj *unstructured.Unstructured) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	gk := obj.GroupVersionKind().GroupKind()
+	if _, ok := f.kinds[gk]; !ok {
+		panic(fmt.Sprintf("unknown kind %s", gk))
+	}
+	key := source.ObjectKey{Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	if f.objects[gk] == nil {
+		f.objects[gk] = map[source.ObjectKey]*unstructured.Unstructured{}
+	}
+	f.version++
+	obj.SetResourceVersion(strconv.Itoa(f.version))
+	if old := f.objects[gk][key]; old != nil {
+		obj.SetUID(old.GetUID())
+	} else {
+		obj.SetUID(types.UID(fmt.Sprintf("uid-%d", f.version)))
+	}
+	obj.SetGeneration(1)
+	f.objects[gk][key] = obj
+	f.send(gk, func(h source.Handler) { h.Upsert(obj.DeepCopy()) })
+}
+
+func (f *fakeSource) remove(gk schema.GroupKind, namespace, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := source.ObjectKey{Namespace: namespace, Name: name}
+	old := f.objects[gk][key]
+	if old == nil {
+		return
+	}
+	delete(f.objects[gk], key)
+	key.UID = old.GetUID()
+	f.send(gk, func(h source.Handler) { h.Delete(key) })
+}
+
+var errForbidden = errors.New("pods is forbidden: User cannot list resource")

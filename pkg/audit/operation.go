@@ -1,0 +1,287 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
+	"policy.example.io/policy-apiserver/pkg/index"
+	"policy.example.io/policy-apiserver/pkg/policy"
+	"policy.example.io/policy-apiserver/pkg/rows"
+	"policy.example.io/policy-apiserver/pkg/source"
+)
+
+// operation is one step of the audit. Operations are applied in the order in
+// which they were submitted; apply may be called again if the transaction fails,
+// so it leaves memory alone. What happens in memory happens in committed.
+type operation interface {
+	// prepare does the expensive part, on a worker, in parallel with others.
+	prepare(ctx context.Context)
+	// apply writes.
+	apply(ctx context.Context, tx *index.Tx) error
+	// committed is called after what apply wrote is durable.
+	committed()
+}
+
+// upsert judges an object that exists.
+type upsert struct {
+	a      *Auditor
+	stream *kindStream
+	set    *constraintSet
+	obj    *unstructured.Unstructured
+	// listed is true if the object was handed over as part of a list.
+	listed bool
+
+	judgement
+}
+
+// judgement is the outcome of preparing an upsert, for one state of the record.
+type judgement struct {
+	// before is the record that the judgement was made from.
+	before []byte
+	// known is false if there was no record.
+	known bool
+	// recreated is true if the record is of an earlier object of the same name.
+	recreated bool
+	// obsolete are the findings whose rows go.
+	obsolete []recordedFinding
+	// rows to write; row i belongs to after.Findings[rowOf[i]].
+	puts []judgedRow
+	// after is the record to write, nil if it is as before.
+	after *record
+	// evaluated is false if nothing had to be evaluated.
+	evaluated bool
+	// failed is true if a constraint gave an error.
+	failed bool
+	// err is why there is no judgement.
+	err error
+}
+
+// judgedRow is a row that a judgement asks for.
+type judgedRow struct {
+	*rows.Row
+	// news is false if an equal row should be there already and is only written if
+	// it is not.
+	news bool
+}
+
+func (u *upsert) key() string {
+	return objectStateKey(u.stream.kind.GroupKind(), u.obj.GetNamespace(), u.obj.GetName())
+}
+
+func (u *upsert) prepare(ctx context.Context) {
+	var before []byte
+	err := u.a.index.View(func(tx *index.ReadTx) error {
+		before = bytes.Clone(tx.State(bucketObjects).Get(u.key()))
+		return nil
+	})
+	if err != nil {
+		u.judgement = judgement{err: err}
+		return
+	}
+	u.judgement = u.judge(ctx, before)
+}
+
+func (u *upsert) judge(ctx context.Context, before []byte) judgement {
+	old, err := decodeRecord(before)
+	if err != nil {
+		// An unreadable record is no record; what it knew is found out again.
+		old = nil
+	}
+	gk := u.stream.kind.GroupKind()
+	namespace, namespaceDigest := u.a.namespaceOf(gk, u.obj, u.set.needsNamespace)
+	after := &record{
+		UID:             u.obj.GetUID(),
+		ResourceVersion: u.obj.GetResourceVersion(),
+		Set:             u.set.id,
+		Namespace:       namespaceDigest,
+	}
+	j := judgement{before: before, known: old != nil, after: after}
+
+	// What the record still says.
+	var covered map[string]struct{}
+	recorded := map[policy.ConstraintID]recordedFinding{}
+	if old != nil {
+		j.recreated = old.UID != after.UID
+		if j.recreated {
+			j.obsolete = old.Findings
+		} else {
+			for _, f := range old.Findings {
+				recorded[f.id()] = f
+			}
+			if old.ResourceVersion == after.ResourceVersion && old.Namespace == after.Namespace {
+				covered = u.a.sets.covered(gk, old.Set)
+			}
+		}
+	}
+	var toEvaluate []*policy.Constraint
+	for _, c := range u.set.constraints {
+		if _, ok := covered[c.Digest]; !ok {
+			toEvaluate = append(toEvaluate, c)
+			continue
+		}
+		if f, ok := recorded[c.ID]; ok {
+			after.Findings = append(after.Findings, f)
+			delete(recorded, c.ID)
+		}
+	}
+	j.evaluated = len(toEvaluate) > 0
+	if j.evaluated {
+		verdicts := policy.Review(ctx, policy.NewObject(u.obj, namespace), toEvaluate)
+		for i := range verdicts {
+			u.a.metrics.evaluated(verdicts[i].Outcome)
+			j.err = errors.Join(j.err, u.take(&j, &verdicts[i], recorded))
+		}
+	}
+	for _, f := range recorded {
+		if _, unknown := u.set.unknownKinds[f.Kind]; unknown {
+			after.Findings = append(after.Findings, f)
+		} else {
+			j.obsolete = append(j.obsolete, f)
+		}
+	}
+	if !j.evaluated && len(j.obsolete) == 0 && old != nil && old.Set == after.Set {
+		j.after = nil
+	}
+	return j
+}
+
+// take enters a verdict into a judgement and removes what the record said about
+// its constraint from recorded.
+func (u *upsert) take(j *judgement, v *policy.Verdict, recorded map[policy.ConstraintID]recordedFinding) error {
+	id := v.Constraint.ID
+	if v.Outcome == policy.Pass || v.Outcome == policy.NotMatched {
+		return nil
+	}
+	j.failed = j.failed || v.Outcome == policy.Error
+	finding := newFinding(u.stream.kind.GroupKind(), u.obj, v)
+	content, err := contentDigest(finding)
+	if err != nil {
+		return err
+	}
+	now := u.a.clock.Now()
+	entry := recordedFinding{Engine: id.Engine, Kind: id.Kind, Name: id.Name, Content: content, FirstObserved: now.Unix()}
+	news := true
+	if f, ok := recorded[id]; ok {
+		entry.FirstObserved = f.FirstObserved
+		news = f.Content != content
+		delete(recorded, id)
+	}
+	row, err := rows.Encode(newResult(finding, entry.firstObserved(), now, u.a.tracker.currentRun()))
+	if err != nil {
+		return err
+	}
+	j.after.Findings = append(j.after.Findings, entry)
+	j.puts = append(j.puts, judgedRow{Row: row, news: news})
+	return nil
+}
+
+func (u *upsert) apply(ctx context.Context, tx *index.Tx) error {
+	state := tx.State(bucketObjects)
+	if before := state.Get(u.key()); u.err != nil || !bytes.Equal(before, u.before) {
+		u.judgement = u.judge(ctx, bytes.Clone(before))
+	}
+	if u.err != nil {
+		return fmt.Errorf("judge %s %s/%s: %w", u.stream.kind.Kind, u.obj.GetNamespace(), u.obj.GetName(), u.err)
+	}
+	if u.after == nil {
+		return nil
+	}
+	gk := u.stream.kind.GroupKind()
+	if err := deleteRows(tx, gk, u.obj.GetNamespace(), u.obj.GetName(), u.obsolete); err != nil {
+		return err
+	}
+	for _, row := range u.puts {
+		if !row.news {
+			_, err := tx.Get(row.Table, row.Key)
+			if err == nil {
+				continue
+			}
+			if !errors.Is(err, index.ErrNotFound) {
+				return err
+			}
+		}
+		if err := tx.Put(row.Table, row.Key, row.Value, row.Attrs); err != nil {
+			return err
+		}
+	}
+	data, err := json.Marshal(u.after)
+	if err != nil {
+		return fmt.Errorf("encode object record: %w", err)
+	}
+	return state.Put(u.key(), data)
+}
+
+func (u *upsert) committed() {
+	u.a.metrics.object(u.evaluated)
+	u.a.tracker.objectDone(u)
+}
+
+// remove takes an object out of the audit.
+type remove struct {
+	a    *Auditor
+	kind source.Kind
+	key  source.ObjectKey
+
+	removed int64
+}
+
+func (r *remove) prepare(context.Context) {}
+
+func (r *remove) apply(_ context.Context, tx *index.Tx) error {
+	r.removed = 0
+	gk := r.kind.GroupKind()
+	data := tx.State(bucketObjects).Get(objectStateKey(gk, r.key.Namespace, r.key.Name))
+	if data == nil {
+		return nil
+	}
+	// The name may belong to a new object by now, whose creation was seen before the
+	// end of the old one.
+	if old, err := decodeRecord(data); err == nil && r.key.UID != "" && old.UID != r.key.UID {
+		return nil
+	}
+	r.removed = 1
+	return removeObject(tx, gk, r.key.Namespace, r.key.Name, bytes.Clone(data))
+}
+
+func (r *remove) committed() { r.a.tracker.objectsGone(r.kind.GroupKind(), r.removed) }
+
+// removeObject removes the record of an object and the rows that it speaks of.
+func removeObject(tx *index.Tx, gk schema.GroupKind, namespace, name string, data []byte) error {
+	old, err := decodeRecord(data)
+	if err != nil {
+		return err
+	}
+	if err := deleteRows(tx, gk, namespace, name, old.Findings); err != nil {
+		return err
+	}
+	return tx.State(bucketObjects).Delete(objectStateKey(gk, namespace, name))
+}
+
+func deleteRows(tx *index.Tx, gk schema.GroupKind, namespace, name string, findings []recordedFinding) error {
+	for i := range findings {
+		table, key := rowOf(gk, namespace, name, findings[i].id())
+		if err := tx.Delete(table, key); err != nil && !errors.Is(err, index.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// rowOf tells where the row of a constraint on an object is.
+func rowOf(gk schema.GroupKind, namespace, name string, id policy.ConstraintID) (index.Table, index.Key) {
+	key := index.Key{
+		Namespace: resultNamespace(gk, namespace, name),
+		Name:      v1alpha1.ResultName(referenceOf(id), subjectOf(gk, namespace, name)),
+	}
+	if key.Namespace == "" {
+		return rows.ClusterAuditResults, key
+	}
+	return rows.AuditResults, key
+}

@@ -1,0 +1,149 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"sort"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"policy.example.io/policy-apiserver/pkg/policy"
+	"policy.example.io/policy-apiserver/pkg/source"
+)
+
+// collectedPolicies are the policies of the source.
+type collectedPolicies struct {
+	policy.Inputs
+	// unknownKinds are kinds of constraints that cannot be listed at the moment and
+	// never could be.
+	unknownKinds map[string]struct{}
+}
+
+// collectPolicies streams the kinds that policies are made of, and Namespaces,
+// and returns the policies once all of these have been listed. What keeps some of
+// them from being listed is a problem.
+func (p *planner) collectPolicies(ctx context.Context) (*collectedPolicies, []source.Problem, bool) {
+	problems := append([]source.Problem(nil), p.inventory.Problems...)
+	for group, err := range p.inventory.FailedGroups {
+		problems = append(problems, source.Problem{Subject: "API group " + group, Message: "discovery failed: " + err.Error()})
+	}
+	p.streamCachedKinds(ctx)
+	inputs := &collectedPolicies{unknownKinds: map[string]struct{}{}}
+
+	if reason := p.waitForSync(); reason != "" {
+		p.wait(reason)
+		return nil, nil, false
+	}
+	for gk, cache := range p.policyCaches {
+		synced, err := cache.state()
+		if err != nil {
+			problems = append(problems, source.Problem{
+				Subject: gk.String(),
+				Message: fmt.Sprintf("policies of this kind cannot be followed, what is known of them stays in force: %v", err),
+			})
+		}
+		if !synced {
+			inputs.unknownKinds[gk.Kind] = struct{}{}
+		}
+		if gk == templateKind {
+			inputs.Templates = cache.all()
+		} else {
+			inputs.Constraints = append(inputs.Constraints, cache.all()...)
+		}
+	}
+	problems = append(problems, p.ensureConstraintKinds(ctx)...)
+	sort.Slice(problems, func(i, j int) bool {
+		if problems[i].Subject != problems[j].Subject {
+			return problems[i].Subject < problems[j].Subject
+		}
+		return problems[i].Message < problems[j].Message
+	})
+	return inputs, problems, true
+}
+
+// streamCachedKinds starts and ends the streams of kinds that have a cache.
+func (p *planner) streamCachedKinds(ctx context.Context) {
+	present := map[schema.GroupKind]struct{}{}
+	for _, kind := range p.inventory.Kinds {
+		gk := kind.GroupKind()
+		if gk != namespaceKind && gk != templateKind && gk.Group != constraintGroup {
+			continue
+		}
+		present[gk] = struct{}{}
+		if gk != namespaceKind && p.policyCaches[gk] == nil {
+			p.policyCaches[gk] = newObjectCache(func(_, _ *cachedObject) { p.notify() })
+		}
+		if p.streams[gk] == nil {
+			p.streams[gk] = p.a.startStream(ctx, kind, p.cacheOf(gk), nil)
+		}
+	}
+	for gk := range p.policyCaches {
+		if _, ok := present[gk]; ok || p.inventory.FailedGroups[gk.Group] != nil {
+			continue
+		}
+		delete(p.policyCaches, gk)
+		if stream := p.streams[gk]; stream != nil {
+			stream.stop()
+			delete(p.streams, gk)
+		}
+	}
+}
+
+// cacheOf returns the cache of a kind, nil if its objects are not kept.
+func (p *planner) cacheOf(gk schema.GroupKind) *objectCache {
+	if gk == namespaceKind {
+		return p.namespaces
+	}
+	return p.policyCaches[gk]
+}
+
+// waitForSync says what has to be listed before a plan can be made. Templates and
+// Namespaces are indispensable. Constraints of a kind that cannot be listed cost
+// only themselves.
+func (p *planner) waitForSync() string {
+	for _, group := range []string{templateGroup, constraintGroup} {
+		if err := p.inventory.FailedGroups[group]; err != nil && p.set == nil {
+			return fmt.Sprintf("discovery of the API group %s fails: %v", group, err)
+		}
+	}
+	if p.streams[namespaceKind] != nil {
+		if synced, err := p.namespaces.state(); !synced && err == nil {
+			return "Namespaces are being listed"
+		}
+	}
+	for gk, cache := range p.policyCaches {
+		switch synced, err := cache.state(); {
+		case synced:
+		case err == nil:
+			return gk.String() + " objects are being listed"
+		case gk == templateKind:
+			return fmt.Sprintf("%s objects cannot be listed: %v", gk, err)
+		}
+	}
+	return ""
+}
+
+// ensureConstraintKinds sees to it that constraints can be created for each
+// template that is new or has changed.
+func (p *planner) ensureConstraintKinds(ctx context.Context) []source.Problem {
+	cache := p.policyCaches[templateKind]
+	if p.a.ensure == nil || cache == nil {
+		return nil
+	}
+	var problems []source.Problem
+	for _, template := range cache.all() {
+		name := template.GetName()
+		entry := cache.get("", name)
+		if entry == nil || p.ensuredKinds[name] == entry.digest {
+			continue
+		}
+		if err := p.a.ensure(ctx, template); err != nil {
+			klog.FromContext(ctx).Error(err, "The kind of a template's constraints cannot be made", "template", name)
+			problems = append(problems, source.Problem{Subject: "ConstraintTemplate " + name, Message: "the kind of its constraints cannot be made: " + err.Error()})
+			continue
+		}
+		p.ensuredKinds[name] = entry.digest
+	}
+	return problems
+}

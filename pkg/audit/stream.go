@@ -1,0 +1,129 @@
+package audit
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+
+	"policy.example.io/policy-apiserver/pkg/source"
+)
+
+// kindStream is the one stream of a kind: it feeds the kind's cache, if the kind
+// is one that objects are judged with, and the audit, if constraints select it.
+type kindStream struct {
+	a    *Auditor
+	kind source.Kind
+	// cache is nil if the kind's objects are not kept.
+	cache *objectCache
+
+	mu  sync.Mutex     // protects set, and orders its change against submissions
+	set *constraintSet // nil until the kind is planned
+
+	seen   seenSet // of the list under way, nil if there is none; only used by the stream
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+var _ source.Handler = (*kindStream)(nil)
+
+// startStream begins to stream a kind. set may be nil.
+func (a *Auditor) startStream(ctx context.Context, kind source.Kind, cache *objectCache, set *constraintSet) *kindStream {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "kind", kind.GroupVersionKind)
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
+	s := &kindStream{a: a, kind: kind, cache: cache, set: set, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		a.source.Stream(ctx, kind, s)
+	}()
+	return s
+}
+
+// stop ends the stream and returns after its last operation was submitted.
+func (s *kindStream) stop() {
+	s.cancel()
+	<-s.done
+}
+
+// narrow replaces the set by one that the present one contains, and submits what
+// belongs to the change: operations submitted before it were made with the old
+// set, those after it with the new one.
+func (s *kindStream) narrow(set *constraintSet, op operation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.set = set
+	s.a.submit(op)
+}
+
+// submit makes an operation from the current set and submits it, unless the kind
+// is not audited.
+func (s *kindStream) submit(makeOp func(set *constraintSet) operation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.set.empty() {
+		s.a.submit(makeOp(s.set))
+	}
+}
+
+// ListStarted implements source.Handler.
+func (s *kindStream) ListStarted() {
+	if s.cache != nil {
+		s.cache.listStarted()
+	}
+	s.seen = seenSet{}
+	s.submit(func(*constraintSet) operation { return &listStarted{a: s.a, stream: s} })
+}
+
+// Upsert implements source.Handler.
+func (s *kindStream) Upsert(obj *unstructured.Unstructured) {
+	if s.cache != nil {
+		s.cache.upsert(obj)
+	}
+	listed := s.seen != nil
+	if listed {
+		s.seen.add(obj.GetNamespace(), obj.GetName())
+	}
+	s.submit(func(set *constraintSet) operation {
+		return &upsert{a: s.a, stream: s, set: set, obj: obj, listed: listed}
+	})
+}
+
+// Delete implements source.Handler.
+func (s *kindStream) Delete(key source.ObjectKey) {
+	if s.seen != nil {
+		delete(s.seen, seenKey(key.Namespace, key.Name))
+	}
+	if s.cache != nil {
+		s.cache.delete(key)
+	}
+	s.submit(func(*constraintSet) operation { return &remove{a: s.a, kind: s.kind, key: key} })
+	if s.kind.GroupKind() == namespaceKind {
+		s.a.namespaceGone(key.Name)
+	}
+}
+
+// Listed implements source.Handler.
+func (s *kindStream) Listed(resourceVersion string) {
+	seen := s.seen
+	s.seen = nil
+	if s.cache != nil {
+		for _, obj := range s.cache.listed() {
+			if s.kind.GroupKind() == namespaceKind {
+				s.a.namespaceGone(obj.GetName())
+			}
+		}
+	}
+	s.submit(func(set *constraintSet) operation {
+		return &listDone{a: s.a, stream: s, set: set, seen: seen, resourceVersion: resourceVersion}
+	})
+}
+
+// Failed implements source.Handler.
+func (s *kindStream) Failed(err error) {
+	s.seen = nil
+	if s.cache != nil {
+		s.cache.failed(err)
+	}
+	s.a.tracker.streamFailed(s, err)
+}

@@ -1,0 +1,168 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"policy.example.io/policy-apiserver/pkg/index"
+)
+
+const (
+	// queueLength bounds the objects in memory: those that wait for a worker or for
+	// the writer.
+	queueLength = 512
+	// maxBatch bounds the operations of one transaction.
+	maxBatch = 1000
+	// maxBatchDelay is how long a transaction waits for further operations. It is
+	// what a change may be delayed to share a transaction's cost with others.
+	maxBatchDelay = 10 * time.Millisecond
+	// retryInterval is the wait after a transaction that failed, for example because
+	// the disk is full. Meanwhile the streams are held up; nothing is lost.
+	retryInterval = time.Second
+)
+
+// writer applies operations in order. It is the only writer of the index.
+type writer struct {
+	index *index.DB
+	clock clock.WithTicker
+	// queue has the operations in order.
+	queue chan *queued
+	// work has those of them that no worker has taken yet.
+	work chan *queued
+}
+
+// queued is an operation on its way.
+type queued struct {
+	operation
+	// prepared is closed when the operation can be applied.
+	prepared chan struct{}
+}
+
+func newWriter(db *index.DB, clk clock.WithTicker) *writer {
+	return &writer{
+		index: db,
+		clock: clk,
+		queue: make(chan *queued, queueLength),
+		work:  make(chan *queued),
+	}
+}
+
+// submit hands an operation over. Operations of one goroutine are applied in the
+// order in which it submitted them. It blocks while too much is under way, and
+// does nothing once ctx is done.
+func (w *writer) submit(ctx context.Context, op operation) {
+	q := &queued{operation: op, prepared: make(chan struct{})}
+	select {
+	case w.queue <- q:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case w.work <- q:
+	case <-ctx.Done():
+	}
+}
+
+// runWorker prepares operations until ctx is done.
+func (w *writer) runWorker(ctx context.Context) {
+	for {
+		select {
+		case q := <-w.work:
+			q.prepare(ctx)
+			close(q.prepared)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// run applies operations until ctx is done. An error means that the index cannot
+// be used any more.
+func (w *writer) run(ctx context.Context) error {
+	var next *queued
+	for {
+		batch, rest := w.nextBatch(ctx, next)
+		next = rest
+		if len(batch) == 0 {
+			return nil
+		}
+		if err := w.apply(ctx, batch); err != nil {
+			return err
+		}
+	}
+}
+
+// nextBatch waits for operations that are prepared. It also returns an operation
+// that it took from the queue and that was not prepared in time; it goes first
+// the next time. The batch is empty if ctx is done.
+func (w *writer) nextBatch(ctx context.Context, next *queued) (batch []*queued, rest *queued) {
+	if next == nil {
+		select {
+		case next = <-w.queue:
+		case <-ctx.Done():
+			return nil, nil
+		}
+	}
+	select {
+	case <-next.prepared:
+	case <-ctx.Done():
+		return nil, nil
+	}
+	batch = append(batch, next)
+	timer := w.clock.NewTimer(maxBatchDelay)
+	defer timer.Stop()
+	for len(batch) < maxBatch {
+		select {
+		case next = <-w.queue:
+		case <-timer.C():
+			return batch, nil
+		case <-ctx.Done():
+			return nil, nil
+		}
+		select {
+		case <-next.prepared:
+			batch = append(batch, next)
+		case <-timer.C():
+			return batch, next
+		case <-ctx.Done():
+			return nil, nil
+		}
+	}
+	return batch, nil
+}
+
+// apply writes a batch, again and again until it is written.
+func (w *writer) apply(ctx context.Context, batch []*queued) error {
+	for {
+		_, err := w.index.Update(ctx, func(tx *index.Tx) error {
+			for _, q := range batch {
+				if err := q.apply(ctx, tx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		switch {
+		case err == nil:
+			for _, q := range batch {
+				q.committed()
+			}
+			return nil
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, index.ErrDamaged), errors.Is(err, index.ErrClosed):
+			return fmt.Errorf("write findings: %w", err)
+		}
+		klog.FromContext(ctx).Error(err, "Writing findings does not work; the audit waits and tries again", "operations", len(batch))
+		select {
+		case <-w.clock.After(retryInterval):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
