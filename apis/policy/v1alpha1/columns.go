@@ -2,6 +2,9 @@ package v1alpha1
 
 // Column is a column that kubectl get prints after NAME. Columns of priority 1
 // are printed with -o wide only.
+//
+// +k8s:deepcopy-gen=false
+// +k8s:openapi-gen=false
 type Column[T any] struct {
 	// Name of the column.
 	Name string

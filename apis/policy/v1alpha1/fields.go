@@ -4,6 +4,9 @@ package v1alpha1
 // --field-selector, by =, == and !=. metadata.name and metadata.namespace are
 // selectable in every resource and are not repeated in the tables: the index
 // keeps rows by them.
+//
+// +k8s:deepcopy-gen=false
+// +k8s:openapi-gen=false
 type SelectableField[T any] struct {
 	// Path as it is written in a field selector.
 	Path string
