@@ -15,17 +15,6 @@ import (
 	"policy.example.io/policy-apiserver/pkg/source"
 )
 
-// ownGroup is the API group that this server serves. It holds what an audit found,
-// so auditing it would feed the audit with its own results.
-const ownGroup = "policy.example.io"
-
-// excludedKinds are not streamed: Events are a log, not state, and they come faster
-// than anything else in a cluster.
-var excludedKinds = map[schema.GroupKind]bool{
-	{Group: "", Kind: "Event"}:              true,
-	{Group: "events.k8s.io", Kind: "Event"}: true,
-}
-
 // discover reads discovery and tells whether the inventory differs from the one
 // read before.
 func (s *Source) discover(ctx context.Context) (inventory *source.Inventory, changed bool, err error) {
@@ -47,7 +36,7 @@ func (s *Source) discover(ctx context.Context) (inventory *source.Inventory, cha
 func newInventory(groups []*metav1.APIGroup, resources []*metav1.APIResourceList, failed map[schema.GroupVersion]error) *source.Inventory {
 	inventory := &source.Inventory{}
 	for _, gv := range slices.SortedFunc(maps.Keys(failed), compareGroupVersions) {
-		if gv.Group == ownGroup || inventory.FailedGroups[gv.Group] != nil {
+		if source.Excluded(schema.GroupKind{Group: gv.Group}) || inventory.FailedGroups[gv.Group] != nil {
 			continue
 		}
 		if inventory.FailedGroups == nil {
@@ -63,7 +52,7 @@ func newInventory(groups []*metav1.APIGroup, resources []*metav1.APIResourceList
 	for _, group := range groups {
 		// With one version of a group unknown, the preferred version of its kinds is
 		// not known either.
-		if group.Name == ownGroup || inventory.FailedGroups[group.Name] != nil {
+		if inventory.FailedGroups[group.Name] != nil {
 			continue
 		}
 		inventory.Kinds = append(inventory.Kinds, groupKinds(group, byVersion)...)
@@ -89,7 +78,7 @@ func groupKinds(group *metav1.APIGroup, byVersion map[string][]metav1.APIResourc
 		gv := schema.GroupVersion{Group: group.Name, Version: version}
 		for _, resource := range byVersion[gv.String()] {
 			gvk := gv.WithKind(resource.Kind)
-			if known[resource.Kind] || excludedKinds[gvk.GroupKind()] || !streamable(resource) {
+			if known[resource.Kind] || source.Excluded(gvk.GroupKind()) || !streamable(resource) {
 				continue
 			}
 			known[resource.Kind] = true

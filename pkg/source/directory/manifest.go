@@ -1,0 +1,222 @@
+package directory
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// manifest is an object as its file describes it.
+type manifest struct {
+	gvk             schema.GroupVersionKind
+	namespace, name string
+	uid             types.UID
+	// json is the object, with sorted keys. It is kept rather than the object because
+	// it takes a fraction of the memory.
+	json []byte
+	// hash of json, as a resource version.
+	hash string
+	// place within the file.
+	place string
+	// defines is set for a CustomResourceDefinition.
+	defines *definition
+}
+
+// definition is what a CustomResourceDefinition says of its kind.
+type definition struct {
+	gk         schema.GroupKind
+	resource   string
+	namespaced bool
+}
+
+// parsed is what a file contains.
+type parsed struct {
+	manifests []manifest
+	// problems say what is wrong, each with its place within the file.
+	problems []string
+}
+
+// kustomizationGroup is the API group of kustomize's own files.
+const kustomizationGroup = "kustomize.config.k8s.io"
+
+// isKustomization tells the files that kustomize reads, by name.
+func isKustomization(name string) bool {
+	switch path.Base(name) {
+	case "kustomization.yaml", "kustomization.yml", "Kustomization":
+		return true
+	}
+	return false
+}
+
+// parse reads the content of a file.
+func parse(data []byte) parsed {
+	var p parsed
+	docs, err := documents(data)
+	if err != nil {
+		p.problems = append(p.problems, err.Error())
+		return p
+	}
+	for _, doc := range docs {
+		if doc.err != nil {
+			p.addProblem(doc.place(), doc.err)
+			continue
+		}
+		var value any
+		if err := utiljson.Unmarshal(doc.json, &value); err != nil {
+			p.addProblem(doc.place(), fmt.Errorf("is not valid: %w; correct it", err))
+			continue
+		}
+		if value != nil {
+			p.addValue(doc.place(), value, schema.GroupVersionKind{})
+		}
+	}
+	return p
+}
+
+func (p *parsed) addProblem(place string, err error) {
+	p.problems = append(p.problems, place+" "+err.Error())
+}
+
+var errNoObject = errors.New("is not a Kubernetes object: it has neither apiVersion nor kind; move it out of the folder, or render it first if it is the input of a tool")
+
+// addValue adds the object, or the items of the list, that a document consists of.
+// items is the kind of the list's items if the list says it.
+func (p *parsed) addValue(place string, value any, items schema.GroupVersionKind) {
+	object, ok := value.(map[string]any)
+	if !ok {
+		p.addProblem(place, errNoObject)
+		return
+	}
+	if _, ok := object["kind"]; !ok && items.Kind != "" {
+		object["apiVersion"], object["kind"] = items.GroupVersion().String(), items.Kind
+	}
+	gvk, err := kindOf(object)
+	if err != nil {
+		p.addProblem(place, err)
+		return
+	}
+	if gvk.Group == kustomizationGroup {
+		return
+	}
+	if list, ok := listItems(object, gvk.Kind); ok {
+		itemKind := gvk.GroupVersion().WithKind(strings.TrimSuffix(gvk.Kind, "List"))
+		for i, item := range list {
+			p.addValue(fmt.Sprintf("%s, item %d", place, i+1), item, itemKind)
+		}
+		return
+	}
+	m, err := newManifest(object, gvk)
+	if err != nil {
+		p.addProblem(place, err)
+		return
+	}
+	m.place = place
+	p.manifests = append(p.manifests, m)
+}
+
+// kindOf reads apiVersion and kind.
+func kindOf(object map[string]any) (schema.GroupVersionKind, error) {
+	apiVersion, hasVersion := object["apiVersion"]
+	kind, hasKind := object["kind"]
+	if !hasVersion && !hasKind {
+		return schema.GroupVersionKind{}, errNoObject
+	}
+	for _, field := range []struct {
+		name  string
+		value any
+	}{{"apiVersion", apiVersion}, {"kind", kind}} {
+		if s, ok := field.value.(string); !ok || s == "" {
+			return schema.GroupVersionKind{}, fmt.Errorf("has no %s; add it, or move it out of the folder if it is not a Kubernetes object", field.name)
+		}
+	}
+	gv, err := schema.ParseGroupVersion(apiVersion.(string))
+	if err != nil || gv.Version == "" {
+		return schema.GroupVersionKind{}, fmt.Errorf("has the apiVersion %q; it must be a version or group/version", apiVersion)
+	}
+	return gv.WithKind(kind.(string)), nil
+}
+
+// listItems returns the items if the object is a list: its kind says so and it has
+// items but no name.
+func listItems(object map[string]any, kind string) ([]any, bool) {
+	if !strings.HasSuffix(kind, "List") {
+		return nil, false
+	}
+	if metadata, ok := object["metadata"].(map[string]any); ok && metadata["name"] != nil {
+		return nil, false
+	}
+	value, ok := object["items"]
+	items, isList := value.([]any)
+	return items, ok && (isList || value == nil)
+}
+
+// newManifest checks that a cluster could take the object's metadata.
+func newManifest(object map[string]any, gvk schema.GroupVersionKind) (manifest, error) {
+	metadata, ok := object["metadata"].(map[string]any)
+	if !ok {
+		return manifest{}, fmt.Errorf("(%s) has no metadata; add metadata.name", gvk.Kind)
+	}
+	var meta metav1.ObjectMeta
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(metadata, &meta); err != nil {
+		return manifest{}, fmt.Errorf("(%s) has wrong metadata: %w; correct it", gvk.Kind, err)
+	}
+	if meta.Name == "" {
+		return manifest{}, fmt.Errorf("(%s) has no metadata.name; add it", gvk.Kind)
+	}
+	data, err := json.Marshal(object)
+	if err != nil {
+		return manifest{}, fmt.Errorf("(%s) cannot be written as JSON: %w; correct it", gvk.Kind, err)
+	}
+	return manifest{
+		gvk:       gvk,
+		namespace: meta.Namespace,
+		name:      meta.Name,
+		uid:       meta.UID,
+		json:      data,
+		hash:      hash(data),
+		defines:   definitionOf(gvk, data),
+	}, nil
+}
+
+// hash of data in the form of a resource version.
+func hash(data []byte) string {
+	sum := sha256.Sum256(data)
+	return strconv.FormatUint(binary.BigEndian.Uint64(sum[:8]), 10)
+}
+
+// definitionOf reads a CustomResourceDefinition; it returns nil for any other
+// object and for a definition that lacks what is needed.
+func definitionOf(gvk schema.GroupVersionKind, data []byte) *definition {
+	if gvk.GroupKind() != (schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}) {
+		return nil
+	}
+	var crd struct {
+		Spec struct {
+			Group string `json:"group"`
+			Scope string `json:"scope"`
+			Names struct {
+				Kind   string `json:"kind"`
+				Plural string `json:"plural"`
+			} `json:"names"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(data, &crd); err != nil || crd.Spec.Names.Kind == "" || crd.Spec.Names.Plural == "" {
+		return nil
+	}
+	return &definition{
+		gk:         schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind},
+		resource:   crd.Spec.Names.Plural,
+		namespaced: crd.Spec.Scope == "Namespaced",
+	}
+}
