@@ -7,10 +7,10 @@ type Table string
 // Schema describes a table.
 type Schema struct {
 	// Table is the table's name. It is part of the file format.
-	Table Table
+	Table Table `json:"table"`
 	// Fields are the paths of the selectable fields, in the order of Attrs.Fields.
-	// A file whose schema differs is re-indexed when it is opened.
-	Fields []string
+	// A file with other tables or fields is set aside when it is opened.
+	Fields []string `json:"fields"`
 }
 
 // Key identifies a row within its table. Rows are ordered by Namespace, then
@@ -92,6 +92,6 @@ type Page struct {
 	// More is true if rows were left out because of Limit.
 	More bool
 	// Remaining is the number of rows left out, or -1 if it is not known. It is
-	// known whenever the query has no Match.
+	// known for queries without Name, Terms and Match at the current revision.
 	Remaining int64
 }

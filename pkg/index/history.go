@@ -1,0 +1,122 @@
+package index
+
+import (
+	"bytes"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+)
+
+// A version that was superseded is kept by its row's key, a zero byte and its
+// revision. The revision that superseded it is in front of the row.
+
+func historyKey(key []byte, revision uint64) []byte {
+	out := make([]byte, 0, len(key)+9)
+	out = append(append(out, key...), 0)
+	return append(out, encodeUint64(revision)...)
+}
+
+// splitHistoryKey returns the key of the row and the revision.
+func splitHistoryKey(data []byte) (key []byte, revision uint64, err error) {
+	n := len(data) - 9
+	if n < 1 || data[n] != 0 {
+		return nil, 0, fmt.Errorf("%w: history key %q", ErrDamaged, data)
+	}
+	d := decoder{data: data[n+1:]}
+	return data[:n], d.uint64(), nil
+}
+
+func putHistory(tx *bbolt.Tx, t Table, row *Row, superseded uint64) error {
+	key := historyKey(encodeKey(row.Key), row.Revision)
+	payload := append(encodeUint64(superseded), encodeRow(row)...)
+	return tx.Bucket(bucketHist).Bucket([]byte(t)).Put(key, seal(key, payload))
+}
+
+// decodeHistory returns a version and the revision that superseded it.
+func decodeHistory(key, sealed []byte) (row *Row, superseded uint64, err error) {
+	payload, err := unseal(key, sealed)
+	if err != nil {
+		return nil, 0, err
+	}
+	rowKey, _, err := splitHistoryKey(key)
+	if err != nil {
+		return nil, 0, err
+	}
+	k, err := decodeKey(rowKey)
+	if err != nil {
+		return nil, 0, err
+	}
+	d := decoder{data: payload}
+	superseded = d.uint64()
+	row, err = decodeRow(k, d.data)
+	return row, superseded, err
+}
+
+// versionAt returns the version of a row at a revision, nil if there was none.
+func versionAt(tx *bbolt.Tx, t Table, key []byte, revision uint64) (*Row, error) {
+	row, err := liveRow(tx, t, key)
+	if err != nil {
+		return nil, err
+	}
+	if row != nil && row.Revision <= revision {
+		return row, nil
+	}
+	// The newest superseded version that is not newer than the revision.
+	c := tx.Bucket(bucketHist).Bucket([]byte(t)).Cursor()
+	bound := historyKey(key, revision)
+	k, v := c.Seek(bound)
+	if k == nil || !bytes.Equal(k, bound) {
+		if k == nil {
+			k, v = c.Last()
+		} else {
+			k, v = c.Prev()
+		}
+	}
+	if k == nil || !bytes.HasPrefix(k, bound[:len(bound)-8]) {
+		return nil, nil
+	}
+	row, superseded, err := decodeHistory(k, v)
+	if err != nil || superseded <= revision {
+		return nil, err
+	}
+	return row, nil
+}
+
+// versionOf returns the version of a row that was written at a revision.
+func versionOf(tx *bbolt.Tx, t Table, key []byte, revision uint64) (*Row, error) {
+	row, err := liveRow(tx, t, key)
+	if err != nil {
+		return nil, err
+	}
+	if row != nil && row.Revision == revision {
+		return row, nil
+	}
+	k := historyKey(key, revision)
+	sealed := tx.Bucket(bucketHist).Bucket([]byte(t)).Get(k)
+	if sealed == nil {
+		return nil, fmt.Errorf("%w: revision %d of row %q is missing", ErrDamaged, revision, key)
+	}
+	row, _, err = decodeHistory(k, sealed)
+	return row, err
+}
+
+// liveRow returns the current version of a row, nil if there is none.
+func liveRow(tx *bbolt.Tx, t Table, key []byte) (*Row, error) {
+	sealed := tx.Bucket(bucketLive).Bucket([]byte(t)).Get(key)
+	if sealed == nil {
+		return nil, nil
+	}
+	return decodeLive(key, sealed)
+}
+
+func decodeLive(key, sealed []byte) (*Row, error) {
+	payload, err := unseal(key, sealed)
+	if err != nil {
+		return nil, err
+	}
+	k, err := decodeKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return decodeRow(k, payload)
+}

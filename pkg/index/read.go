@@ -1,0 +1,368 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+
+	"go.etcd.io/bbolt"
+)
+
+// Get returns a row at a revision; 0 means the current one. It returns
+// ErrNotFound, ErrCompacted or ErrFutureRevision.
+func (db *DB) Get(t Table, k Key, revision uint64) (*Row, error) {
+	if _, err := db.table(t); err != nil {
+		return nil, err
+	}
+	if revision == 0 {
+		revision = db.Revision()
+	}
+	var row *Row
+	err := db.view(revision, func(tx *bbolt.Tx) error {
+		var err error
+		row, err = versionAt(tx, t, encodeKey(k), revision)
+		return err
+	})
+	if err == nil && row == nil {
+		err = ErrNotFound
+	}
+	return row, err
+}
+
+// view runs fn in a read transaction that has a revision.
+func (db *DB) view(revision uint64, fn func(*bbolt.Tx) error) error {
+	return db.do(func() error {
+		return db.bolt.View(func(tx *bbolt.Tx) error {
+			meta := tx.Bucket(bucketMeta)
+			current, err := metaUint64(meta, keyRevision)
+			if err != nil {
+				return err
+			}
+			compacted, err := metaUint64(meta, keyCompacted)
+			if err != nil {
+				return err
+			}
+			switch {
+			case revision > current:
+				return fmt.Errorf("%w: %d is above %d", ErrFutureRevision, revision, current)
+			case revision < compacted:
+				return fmt.Errorf("%w: %d is below %d", ErrCompacted, revision, compacted)
+			}
+			return fn(tx)
+		})
+	})
+}
+
+// List returns the rows that a query selects, in the order of their keys.
+func (db *DB) List(ctx context.Context, q Query) (*Page, error) {
+	table, err := db.table(q.Table)
+	if err != nil {
+		return nil, err
+	}
+	current := db.Revision()
+	revision := q.Revision
+	if revision == 0 {
+		revision = current
+	}
+	var page *Page
+	err = db.view(revision, func(tx *bbolt.Tx) error {
+		r := reader{db: db, bolt: tx, table: table, query: &q, revision: revision}
+		inFile, err := metaUint64(tx.Bucket(bucketMeta), keyRevision)
+		if err != nil {
+			return err
+		}
+		r.current = inFile == revision
+		page, err = r.list(ctx)
+		return err
+	})
+	return page, err
+}
+
+// Count returns the number of current rows that satisfy the terms.
+func (db *DB) Count(t Table, terms ...Term) (int64, error) {
+	table, err := db.table(t)
+	if err != nil {
+		return 0, err
+	}
+	db.mu.RLock()
+	p := db.postings[table]
+	n := p.rows.GetCardinality()
+	exact := true
+	if len(terms) > 0 {
+		found, isExact := p.find(terms)
+		exact = isExact && found != nil
+		if exact {
+			n = found.GetCardinality()
+		}
+	}
+	db.mu.RUnlock()
+	if exact {
+		return int64(n), nil
+	}
+	page, err := db.List(context.Background(), Query{Table: t, Terms: terms})
+	if err != nil {
+		return 0, err
+	}
+	return int64(len(page.Rows)), nil
+}
+
+// reader answers one query in one transaction.
+type reader struct {
+	db       *DB
+	bolt     *bbolt.Tx
+	table    int
+	query    *Query
+	revision uint64
+	// current is true if revision is that of the transaction.
+	current bool
+	// touched are rows that the postings may not know as they are: those written by
+	// the transaction itself.
+	touched map[Key]struct{}
+
+	page Page
+	// examined counts rows, so that a long scan notices that it is not wanted any more.
+	examined int
+}
+
+// errEnough ends an iteration.
+var errEnough = errors.New("enough rows")
+
+func (r *reader) list(ctx context.Context) (*Page, error) {
+	r.page = Page{Revision: r.revision, Remaining: -1}
+	keys, narrowed, err := r.candidates()
+	if err != nil {
+		return nil, err
+	}
+	if narrowed {
+		err = r.visitKeys(ctx, keys)
+	} else {
+		err = r.scan(ctx)
+	}
+	if err != nil && err != errEnough { //nolint:errorlint // a mark of this package that is never wrapped
+		return nil, err
+	}
+	if err := r.remaining(); err != nil {
+		return nil, err
+	}
+	return &r.page, nil
+}
+
+// accept takes a row into the page if the query selects it.
+func (r *reader) accept(ctx context.Context, row *Row) error {
+	if r.examined++; r.examined%1024 == 0 && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if !r.selects(row) {
+		return nil
+	}
+	if r.query.Limit > 0 && len(r.page.Rows) == r.query.Limit {
+		r.page.More = true
+		return errEnough
+	}
+	r.page.Rows = append(r.page.Rows, row)
+	return nil
+}
+
+func (r *reader) selects(row *Row) bool {
+	q := r.query
+	return (q.Namespace == "" || row.Namespace == q.Namespace) &&
+		(q.Name == "" || row.Name == q.Name) &&
+		r.db.postings[r.table].satisfies(row, q.Terms) &&
+		(q.Match == nil || q.Match(row))
+}
+
+// bounds returns the first key to look at and the prefix that keys have.
+func (r *reader) bounds() (first, prefix []byte) {
+	if r.query.Namespace != "" {
+		prefix = []byte(r.query.Namespace + "\x00")
+	}
+	first = prefix
+	if r.query.After != nil {
+		if after := append(encodeKey(*r.query.After), 0); bytes.Compare(after, first) > 0 {
+			first = after
+		}
+	}
+	return first, prefix
+}
+
+// candidates returns the keys of the rows that may be selected, sorted, if the
+// postings narrow them well enough to be better than a scan.
+func (r *reader) candidates() (keys []Key, narrowed bool, err error) {
+	if r.query.Namespace != "" && r.query.Name != "" {
+		return []Key{{Namespace: r.query.Namespace, Name: r.query.Name}}, true, nil
+	}
+	r.db.mu.RLock()
+	p := r.db.postings[r.table]
+	found, _ := p.find(r.query.Terms)
+	total := p.rows.GetCardinality()
+	r.db.mu.RUnlock()
+	if found == nil {
+		return nil, false, nil
+	}
+	n := found.GetCardinality()
+	// A scan looks at total/n rows to find one; the postings at n rows at once.
+	if limit := uint64(r.query.Limit); limit > 0 && n > 0 && limit*total/n < n {
+		return nil, false, nil
+	}
+	set := make(map[Key]struct{}, n)
+	ids := r.bolt.Bucket(bucketIDs).Bucket([]byte(r.query.Table))
+	for it := found.Iterator(); it.HasNext(); {
+		id := encodeUint64(it.Next())
+		sealed := ids.Get(id)
+		if sealed == nil {
+			continue // deleted since, or not yet visible here; the log has it
+		}
+		payload, err := unseal(id, sealed)
+		if err != nil {
+			return nil, false, err
+		}
+		k, err := decodeKey(payload)
+		if err != nil {
+			return nil, false, err
+		}
+		set[k] = struct{}{}
+	}
+	for k := range r.touched {
+		set[k] = struct{}{}
+	}
+	// The postings are those of the present. Rows that have changed since the revision
+	// may have been selected then.
+	if err := r.changedSince(set); err != nil {
+		return nil, false, err
+	}
+	keys = make([]Key, 0, len(set))
+	for k := range set {
+		keys = append(keys, k)
+	}
+	sort.Slice(keys, func(i, j int) bool {
+		return bytes.Compare(encodeKey(keys[i]), encodeKey(keys[j])) < 0
+	})
+	return keys, true, nil
+}
+
+func (r *reader) changedSince(set map[Key]struct{}) error {
+	c := r.bolt.Bucket(bucketLog).Cursor()
+	for k, v := c.Seek(encodeUint64(r.revision + 1)); k != nil; k, v = c.Next() {
+		payload, err := unseal(k, v)
+		if err != nil {
+			return err
+		}
+		entry, err := decodeLogEntry(payload, len(r.db.opts.Tables))
+		if err != nil {
+			return err
+		}
+		if entry.table == r.table {
+			set[entry.key] = struct{}{}
+		}
+	}
+	return nil
+}
+
+func (r *reader) visitKeys(ctx context.Context, keys []Key) error {
+	first, prefix := r.bounds()
+	for _, k := range keys {
+		key := encodeKey(k)
+		if bytes.Compare(key, first) < 0 || !bytes.HasPrefix(key, prefix) {
+			continue
+		}
+		row, err := versionAt(r.bolt, r.query.Table, key, r.revision)
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			continue
+		}
+		if err := r.accept(ctx, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scan visits the rows in the order of their keys. At an old revision it merges
+// the current rows with the superseded ones.
+func (r *reader) scan(ctx context.Context) error {
+	first, prefix := r.bounds()
+	live := r.bolt.Bucket(bucketLive).Bucket([]byte(r.query.Table)).Cursor()
+	liveKey, liveValue := live.Seek(first)
+	var hist *bbolt.Cursor
+	var histKey []byte
+	if !r.current {
+		hist = r.bolt.Bucket(bucketHist).Bucket([]byte(r.query.Table)).Cursor()
+		histFirst := first
+		if r.query.After != nil {
+			// Behind all versions of that row.
+			if after := historyKey(encodeKey(*r.query.After), ^uint64(0)); bytes.Compare(after, histFirst) > 0 {
+				histFirst = after
+			}
+		}
+		histKey, _ = hist.Seek(histFirst)
+	}
+	for {
+		var oldKey []byte
+		if histKey != nil {
+			var err error
+			if oldKey, _, err = splitHistoryKey(histKey); err != nil {
+				return err
+			}
+		}
+		var row *Row
+		var err error
+		switch {
+		case liveKey == nil && oldKey == nil:
+			return nil
+		case oldKey == nil || liveKey != nil && bytes.Compare(liveKey, oldKey) < 0:
+			if !bytes.HasPrefix(liveKey, prefix) {
+				return nil
+			}
+			row, err = decodeLive(liveKey, liveValue)
+			if row != nil && row.Revision > r.revision {
+				row = nil
+			}
+			liveKey, liveValue = live.Next()
+		default:
+			if !bytes.HasPrefix(oldKey, prefix) {
+				return nil
+			}
+			key := bytes.Clone(oldKey)
+			row, err = versionAt(r.bolt, r.query.Table, key, r.revision)
+			if bytes.Equal(liveKey, key) {
+				liveKey, liveValue = live.Next()
+			}
+			// All versions of a row are behind one another.
+			histKey, _ = hist.Seek(historyKey(key, ^uint64(0)))
+		}
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			continue
+		}
+		if err := r.accept(ctx, row); err != nil {
+			return err
+		}
+	}
+}
+
+// remaining fills Page.Remaining where that takes no look at the rows: without
+// selection, at the current revision.
+func (r *reader) remaining() error {
+	q := r.query
+	if !r.page.More {
+		r.page.Remaining = 0
+		return nil
+	}
+	if q.Match != nil || q.Name != "" || len(q.Terms) > 0 || !r.current {
+		return nil
+	}
+	last := r.page.Rows[len(r.page.Rows)-1].Key
+	_, prefix := r.bounds()
+	c := r.bolt.Bucket(bucketLive).Bucket([]byte(q.Table)).Cursor()
+	r.page.Remaining = 0
+	for k, _ := c.Seek(append(encodeKey(last), 0)); k != nil && bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+		r.page.Remaining++
+	}
+	return nil
+}
