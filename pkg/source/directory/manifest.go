@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -166,6 +168,15 @@ func newManifest(object map[string]any, gvk schema.GroupVersionKind) (manifest, 
 	metadata, ok := object["metadata"].(map[string]any)
 	if !ok {
 		return manifest{}, fmt.Errorf("(%s) has no metadata; add metadata.name", gvk.Kind)
+	}
+	for _, field := range []string{"labels", "annotations"} {
+		// The most frequent mistake, and one whose error would not name the place.
+		values, _ := metadata[field].(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			if _, ok := values[key].(string); !ok {
+				return manifest{}, fmt.Errorf("(%s) has a value that is not a string in metadata.%s, of %s; put it in quotes", gvk.Kind, field, key)
+			}
+		}
 	}
 	var meta metav1.ObjectMeta
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(metadata, &meta); err != nil {

@@ -1,0 +1,168 @@
+package directory
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// summary writes down what was parsed, one line an object or problem.
+func summary(p parsed) []string {
+	var out []string
+	for _, m := range p.manifests {
+		out = append(out, fmt.Sprintf("%s: %s %s/%s", m.place, m.gvk, m.namespace, m.name))
+	}
+	for _, problem := range p.problems {
+		out = append(out, "problem: "+problem)
+	}
+	return out
+}
+
+func TestParse(t *testing.T) {
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n"
+	const podA = "document 1 (line 1): /v1, Kind=Pod /a"
+	for _, test := range []struct {
+		name, content string
+		want          []string
+	}{
+		{"one object", pod, []string{podA}},
+		{"byte order mark", "\xef\xbb\xbf" + pod, []string{podA}},
+		{"line ends of Windows", strings.ReplaceAll(pod+"---\n"+pod, "\n", "\r\n"), []string{podA, "document 2 (line 6): /v1, Kind=Pod /a"}},
+		{"nothing", "", nil},
+		{"blanks and comments", "\n# a\n---\n# b\n---\n\n", nil},
+		{"null", "null\n---\n~\n", nil},
+		{"documents", "# head\n---\n" + pod + "---\n---\n# none\n--- # comment\n" + pod, []string{
+			"document 1 (line 3): /v1, Kind=Pod /a", "document 2 (line 11): /v1, Kind=Pod /a",
+		}},
+		{"document on the line of its marker", "--- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n", []string{podA}},
+		{"directive and end marker", "%YAML 1.1\n---\n" + pod + "...\n# after\n---\n" + pod, []string{
+			"document 1 (line 3): /v1, Kind=Pod /a", "document 2 (line 10): /v1, Kind=Pod /a",
+		}},
+		{"marker inside of a text", pod + "data: |\n  ---\n  x\n ---x: 1\n", []string{
+			"problem: document 1 (line 1) is not valid YAML or JSON: line 7: did not find expected key; correct it",
+		}},
+		{"text that looks like a marker", pod + "note: |\n  ---\n", []string{podA}},
+		{"broken document among others", pod + "---\na: [\n---\n" + pod, []string{
+			podA, "document 3 (line 8): /v1, Kind=Pod /a",
+			"problem: document 2 (line 6) is not valid YAML or JSON: line 6: did not find expected node content; correct it",
+		}},
+		{"key twice", pod + "kind: Service\n", []string{
+			`problem: document 1 (line 1) is not valid YAML or JSON: line 5: key "kind" already set in map; correct it`,
+		}},
+		{"template", "kind: {{ .Values.kind }}\n", []string{
+			"problem: document 1 (line 1) is not valid YAML or JSON: invalid map key: map[interface {}]interface {}{\".Values.kind\":interface {}(nil)}; correct it, or render it first if it is a template",
+		}},
+		{"no object", "replicas: 1\n", []string{"problem: document 1 (line 1) " + errNoObject.Error()}},
+		{"scalar", "hello\n", []string{"problem: document 1 (line 1) " + errNoObject.Error()}},
+		{"sequence", "- " + strings.ReplaceAll(pod, "\n", "\n  "), []string{"problem: document 1 (line 1) " + errNoObject.Error()}},
+		{"no apiVersion", "kind: Pod\nmetadata: {name: a}\n", []string{"problem: document 1 (line 1) has no apiVersion; add it, or move it out of the folder if it is not a Kubernetes object"}},
+		{"no kind", "apiVersion: v2\nname: chart\n", []string{"problem: document 1 (line 1) has no kind; add it, or move it out of the folder if it is not a Kubernetes object"}},
+		{"wrong apiVersion", "apiVersion: a/b/c\nkind: Pod\n", []string{`problem: document 1 (line 1) has the apiVersion "a/b/c"; it must be a version or group/version`}},
+		{"no metadata", "apiVersion: v1\nkind: Pod\n", []string{"problem: document 1 (line 1) (Pod) has no metadata; add metadata.name"}},
+		{"no name", "apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", []string{"problem: document 1 (line 1) (Pod) has no metadata.name; add it"}},
+		{"label that is a number", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {v: 1.0}}\n", []string{
+			"problem: document 1 (line 1) (Pod) has a value that is not a string in metadata.labels, of v; put it in quotes",
+		}},
+		{"kustomization", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: []\n", nil},
+		{"object of the same kind", "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: apps, namespace: flux}\n", []string{
+			"document 1 (line 1): kustomize.toolkit.fluxcd.io/v1, Kind=Kustomization flux/apps",
+		}},
+		{"list", "apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(pod, "\n", "\n  ") + "\n- {kind: Pod}\n", []string{
+			"document 1 (line 1), item 1: /v1, Kind=Pod /a",
+			"problem: document 1 (line 1), item 2 has no apiVersion; add it, or move it out of the folder if it is not a Kubernetes object",
+		}},
+		{"list of a kind", "apiVersion: apps/v1\nkind: DeploymentList\nmetadata: {resourceVersion: '7'}\nitems:\n- {metadata: {name: a}}\n", []string{
+			"document 1 (line 1), item 1: apps/v1, Kind=Deployment /a",
+		}},
+		{"list of nothing", "apiVersion: v1\nkind: List\nitems: []\n---\napiVersion: v1\nkind: List\nitems:\n", nil},
+		{"object whose kind is called a list", "apiVersion: x.io/v1\nkind: AllowList\nmetadata: {name: a}\nitems: [1]\n", []string{
+			"document 1 (line 1): x.io/v1, Kind=AllowList /a",
+		}},
+		{"JSON", "{\n\t\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\"}\n}\n\n{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"b\"}}", []string{
+			podA, "document 2 (line 5): /v1, Kind=Pod /b",
+		}},
+		{"half of JSON", "{\n \"apiVersion\": \"v1\",\n", []string{
+			"problem: document 1 (line 1) is not valid YAML or JSON: line 2: did not find expected node content; correct it",
+		}},
+		{"binary", "\x7fELF\x00\x01", []string{"problem: " + errNotText.Error()}},
+		{"not UTF-8", "a: \xff\xfe\n", []string{"problem: " + errNotText.Error()}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, summary(parse([]byte(test.content)))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestParseKeepsNumbers(t *testing.T) {
+	p := parse([]byte("apiVersion: v1\nkind: X\nmetadata: {name: a}\nint: 9007199254740993\nfloat: 1.5\n"))
+	if len(p.manifests) != 1 {
+		t.Fatal(p.problems)
+	}
+	if got := string(p.manifests[0].json); !strings.Contains(got, `"float":1.5,"int":9007199254740993`) {
+		t.Error(got)
+	}
+}
+
+// An alias that is used over and over describes more than any memory can hold.
+func TestParseAliasBomb(t *testing.T) {
+	var bomb strings.Builder
+	bomb.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n")
+	for i := 1; i < 12; i++ {
+		fmt.Fprintf(&bomb, "a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
+	}
+	p := parse([]byte(bomb.String()))
+	if len(p.problems) != 1 || !strings.Contains(p.problems[0], "excessive aliasing") {
+		t.Errorf("problems: %v", p.problems)
+	}
+}
+
+func TestParseDeepNesting(t *testing.T) {
+	for _, content := range []string{
+		strings.Repeat("[", 200_000),
+		strings.Repeat("{\"a\":", 200_000),
+		strings.Repeat("- ", 200_000) + "x",
+	} {
+		if p := parse([]byte(content)); len(p.problems) == 0 {
+			t.Errorf("no problem with %.10s...", content)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n- x\n...\n%YAML 1.1\n--- \n",
+		`{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"b"}}]} {}`,
+		"a: &a [x]\nb: *a\n<<: {c: d}\n",
+		"apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: x}\nspec: {scope: Namespaced, names: {kind: A, plural: as}}\n",
+		"? [a]\n: b\n", "!!binary x", "\ufeff---\r\n", "1: .nan\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		before := bytes.Clone(data)
+		p := parse(data)
+		if !bytes.Equal(before, data) {
+			t.Error("the content was changed")
+		}
+		for _, m := range p.manifests {
+			if m.name == "" || m.gvk.Kind == "" || m.gvk.Version == "" || m.hash == "" || !json.Valid(m.json) {
+				t.Errorf("incomplete manifest %+v", m)
+			}
+			o := object{manifest: &m}
+			o.key.Name = m.name
+			if _, err := o.render(); err != nil {
+				t.Error(err)
+			}
+		}
+		if again := parse(data); !reflect.DeepEqual(p, again) {
+			t.Error("parsing again gives something else")
+		}
+	})
+}
