@@ -1,0 +1,133 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"policy.example.io/policy-apiserver/pkg/policy/match"
+	"policy.example.io/policy-apiserver/pkg/policy/rego"
+)
+
+// Enforcement points of scoped constraints.
+const (
+	actionDeny   = "deny"
+	actionScoped = "scoped"
+
+	enforcementPointAudit = "audit.gatekeeper.sh"
+	enforcementPointAll   = "*"
+)
+
+// Constraint is a constraint that can be evaluated. It is immutable.
+type Constraint struct {
+	ID         ConstraintID
+	UID        types.UID
+	Generation int64
+	// EnforcementAction as written: deny unless it is given.
+	EnforcementAction string
+	// EnforcementActions of a scoped constraint for audits, sorted.
+	EnforcementActions []string
+	// Digest identifies everything that a verdict depends on besides the object and
+	// its Namespace.
+	Digest string
+	// NeedsNamespace is true if a verdict may depend on the object's Namespace.
+	NeedsNamespace bool
+
+	template   *template
+	match      *match.Matcher
+	parameters rego.Value
+}
+
+// SelectsKind tells whether objects of a kind can match the constraint.
+func (c *Constraint) SelectsKind(gk schema.GroupKind, namespaced bool) bool {
+	return c.match.SelectsKind(gk, namespaced)
+}
+
+// newConstraint checks a constraint against its template and compiles it. audited
+// is false if the constraint is not meant for audits.
+func newConstraint(id ConstraintID, obj *unstructured.Unstructured, t *template) (c *Constraint, audited bool, err error) {
+	content, err := t.schema.admit(obj)
+	if err != nil {
+		return nil, false, err
+	}
+	c = &Constraint{
+		ID:                id,
+		UID:               obj.GetUID(),
+		Generation:        obj.GetGeneration(),
+		EnforcementAction: enforcementAction(content),
+		template:          t,
+	}
+	matchContent, _, err := unstructured.NestedMap(content, "spec", "match")
+	if err != nil {
+		return nil, false, err
+	}
+	if c.match, err = match.Compile(matchContent); err != nil {
+		return nil, false, err
+	}
+	parameters, _, err := unstructured.NestedMap(content, "spec", "parameters")
+	if err != nil {
+		return nil, false, err
+	}
+	if parameters == nil {
+		parameters = map[string]any{}
+	}
+	if c.parameters, err = rego.NewValue(parameters); err != nil {
+		return nil, false, fmt.Errorf("spec.parameters: %w", err)
+	}
+	audited = true
+	if strings.EqualFold(c.EnforcementAction, actionScoped) {
+		c.EnforcementAction = actionScoped
+		if c.EnforcementActions, err = scopedActions(content); err != nil {
+			return nil, false, err
+		}
+		audited = len(c.EnforcementActions) > 0
+	}
+	c.NeedsNamespace = c.match.NeedsNamespace() || t.program.ReadsNamespace
+	identity, err := json.Marshal([]any{engineVersion, t.digest, id, c.UID, c.Generation, c.EnforcementAction, c.EnforcementActions, matchContent, parameters})
+	if err != nil {
+		return nil, false, fmt.Errorf("digest of the constraint: %w", err)
+	}
+	c.Digest = digest(identity)
+	return c, audited, nil
+}
+
+// enforcementAction of a constraint, also of one that is rejected.
+func enforcementAction(content map[string]any) string {
+	if action, _, err := unstructured.NestedString(content, "spec", "enforcementAction"); err == nil && action != "" {
+		return action
+	}
+	return actionDeny
+}
+
+// scopedActions returns the actions that a scoped constraint has for audits.
+func scopedActions(content map[string]any) ([]string, error) {
+	entries, _, err := unstructured.NestedSlice(content, "spec", "scopedEnforcementActions")
+	if err != nil {
+		return nil, err
+	}
+	var actions []string
+	for i := range entries {
+		entry, ok := entries[i].(map[string]any)
+		if !ok {
+			continue
+		}
+		action, _, _ := unstructured.NestedString(entry, "action")
+		points, _, _ := unstructured.NestedSlice(entry, "enforcementPoints")
+		for _, point := range points {
+			p, ok := point.(map[string]any)
+			if !ok {
+				continue
+			}
+			if name := p["name"]; (name == enforcementPointAudit || name == enforcementPointAll) && !slices.Contains(actions, action) {
+				actions = append(actions, action)
+			}
+		}
+	}
+	slices.Sort(actions)
+	return actions, nil
+}

@@ -1,0 +1,148 @@
+package rego
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// Violation is an element of a program's violation set.
+type Violation struct {
+	Message string
+	// Details as JSON, nil if there are none.
+	Details []byte
+}
+
+// Value is a converted document that evaluations share.
+type Value = *ast.Term
+
+// NewValue converts a document of maps, slices, strings, numbers, booleans and
+// nil. The document must not be modified any more.
+func NewValue(document any) (Value, error) {
+	v, err := ast.InterfaceToValue(document)
+	if err != nil {
+		return nil, fmt.Errorf("convert document: %w", err)
+	}
+	return ast.NewTerm(v), nil
+}
+
+var (
+	keyReview     = ast.StringTerm("review")
+	keyParameters = ast.StringTerm("parameters")
+	keyMsg        = ast.StringTerm("msg")
+	keyDetails    = ast.StringTerm("details")
+)
+
+// Eval evaluates the program. A failing built-in is undefined, as in Gatekeeper.
+// The violations are sorted and without duplicates; elements of the set without
+// msg are left out, as in Gatekeeper. The error says where in the program
+// evaluation failed.
+func (p *Program) Eval(ctx context.Context, review, parameters Value) (violations []Violation, err error) {
+	defer func() {
+		// A fault of the evaluator costs this evaluation only.
+		if r := recover(); r != nil {
+			violations, err = nil, fmt.Errorf("evaluation panicked: %v", r)
+		}
+	}()
+	cancel := topdown.NewCancel()
+	defer context.AfterFunc(ctx, cancel.Cancel)()
+	var results []ast.Value
+	err = storage.Txn(ctx, p.store, storage.TransactionParams{}, func(txn storage.Transaction) error {
+		return topdown.NewQuery(p.query).
+			WithCompiler(p.compiler).
+			WithStore(p.store).
+			WithTransaction(txn).
+			WithCancel(cancel).
+			WithInput(ast.ObjectTerm(ast.Item(keyReview, review), ast.Item(keyParameters, parameters))).
+			Iter(ctx, func(result topdown.QueryResult) error {
+				if term := result[ast.Var("result")]; term != nil {
+					results = append(results, term.Value)
+				}
+				return nil
+			})
+	})
+	if err != nil {
+		return nil, evalError(ctx, err)
+	}
+	for _, value := range results {
+		set, ok := value.(ast.Set)
+		if !ok {
+			return nil, fmt.Errorf("violation is a %s, want a set", ast.ValueName(value))
+		}
+		if err := set.Iter(func(element *ast.Term) error {
+			violation, err := newViolation(element)
+			if violation != nil {
+				violations = append(violations, *violation)
+			}
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return distinct(violations), nil
+}
+
+func newViolation(element *ast.Term) (*Violation, error) {
+	object, ok := element.Value.(ast.Object)
+	if !ok {
+		return nil, nil
+	}
+	msg := object.Get(keyMsg)
+	if msg == nil {
+		return nil, nil
+	}
+	text, ok := msg.Value.(ast.String)
+	if !ok {
+		return nil, fmt.Errorf("msg of a violation is a %s, want a string: %s", ast.ValueName(msg.Value), msg)
+	}
+	violation := &Violation{Message: string(text)}
+	details := object.Get(keyDetails)
+	if details == nil {
+		return violation, nil
+	}
+	if o, ok := details.Value.(ast.Object); ok && o.Len() == 0 {
+		return violation, nil
+	}
+	document, err := ast.JSON(details.Value)
+	if err != nil {
+		return nil, fmt.Errorf("details of a violation: %w", err)
+	}
+	if violation.Details, err = json.Marshal(document); err != nil {
+		return nil, fmt.Errorf("details of a violation: %w", err)
+	}
+	return violation, nil
+}
+
+// distinct sorts violations and removes duplicates.
+func distinct(violations []Violation) []Violation {
+	sort.Slice(violations, func(i, j int) bool {
+		if violations[i].Message != violations[j].Message {
+			return violations[i].Message < violations[j].Message
+		}
+		return string(violations[i].Details) < string(violations[j].Details)
+	})
+	out := violations[:0]
+	for i := range violations {
+		if i == 0 || violations[i].Message != violations[i-1].Message || string(violations[i].Details) != string(violations[i-1].Details) {
+			out = append(out, violations[i])
+		}
+	}
+	return out
+}
+
+func evalError(ctx context.Context, err error) error {
+	var e *topdown.Error
+	switch {
+	case topdown.IsCancel(err) && context.Cause(ctx) != nil:
+		return fmt.Errorf("evaluation was stopped: %w", context.Cause(ctx))
+	case errors.As(err, &e) && e.Location != nil:
+		return fmt.Errorf("%s:%d:%d: %s: %s", e.Location.File, e.Location.Row, e.Location.Col, e.Code, e.Message)
+	}
+	return err
+}

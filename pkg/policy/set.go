@@ -1,0 +1,187 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sort"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Inputs of Compile, in any order. They must not be modified any more.
+type Inputs struct {
+	// Templates are ConstraintTemplates.
+	Templates []*unstructured.Unstructured
+	// Constraints are objects of the group constraints.gatekeeper.sh.
+	Constraints []*unstructured.Unstructured
+}
+
+// Set is an immutable snapshot of policies.
+type Set struct {
+	constraints []*Constraint
+	rejections  []Rejection
+	templates   map[string]*template // by digest
+	digest      string
+}
+
+// Digest identifies the policies and their order of evaluation.
+func (s *Set) Digest() string { return s.digest }
+
+// Constraints returns the constraints that are audited, sorted by ID. The slice
+// must not be modified.
+func (s *Set) Constraints() []*Constraint { return s.constraints }
+
+// Rejections returns what cannot be evaluated and why, sorted by ID. The slice
+// must not be modified.
+func (s *Set) Rejections() []Rejection { return s.rejections }
+
+// ForKind returns the constraints that can match objects of a kind, sorted by ID.
+func (s *Set) ForKind(gk schema.GroupKind, namespaced bool) []*Constraint {
+	var out []*Constraint
+	for _, c := range s.constraints {
+		if c.SelectsKind(gk, namespaced) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// compiled is a template object and what became of it.
+type compiled struct {
+	obj      *unstructured.Unstructured
+	kind     string
+	template *template
+	err      error
+}
+
+// Compile makes a Set. Programs of templates that previous, which may be nil, has
+// as well are taken from there.
+func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
+	templates := compileTemplates(ctx, in.Templates, previous)
+	set := &Set{templates: map[string]*template{}}
+	byKind := map[string]*compiled{}
+	for i := range templates {
+		t := &templates[i]
+		if t.kind != "" && byKind[t.kind] == nil {
+			byKind[t.kind] = t
+		}
+		if t.err != nil {
+			set.rejections = append(set.rejections, Rejection{
+				ID:         ConstraintID{Engine: EngineGatekeeper, Kind: kindOrName(t)},
+				UID:        t.obj.GetUID(),
+				Generation: t.obj.GetGeneration(),
+				Message:    fmt.Sprintf("template %s: %v", t.obj.GetName(), t.err),
+			})
+			continue
+		}
+		set.templates[t.template.digest] = t.template
+	}
+	for _, obj := range in.Constraints {
+		set.add(obj, byKind[obj.GetKind()])
+	}
+	sort.Slice(set.constraints, func(i, j int) bool { return less(set.constraints[i].ID, set.constraints[j].ID) })
+	sort.Slice(set.rejections, func(i, j int) bool { return less(set.rejections[i].ID, set.rejections[j].ID) })
+	parts := make([][]byte, 0, len(set.constraints)+len(set.rejections))
+	for _, c := range set.constraints {
+		parts = append(parts, []byte(c.Digest))
+	}
+	for _, r := range set.rejections {
+		parts = append(parts, fmt.Appendf(nil, "\x00%v %s %d %s", r.ID, r.UID, r.Generation, r.Message))
+	}
+	set.digest = digest(parts...)
+	return set
+}
+
+func kindOrName(t *compiled) string {
+	if t.kind != "" {
+		return t.kind
+	}
+	return t.obj.GetName()
+}
+
+func less(a, b ConstraintID) bool {
+	if a.Engine != b.Engine {
+		return a.Engine < b.Engine
+	}
+	if a.Kind != b.Kind {
+		return a.Kind < b.Kind
+	}
+	return a.Name < b.Name
+}
+
+// add compiles a constraint into the set.
+func (s *Set) add(obj *unstructured.Unstructured, t *compiled) {
+	id := ConstraintID{Engine: EngineGatekeeper, Kind: obj.GetKind(), Name: obj.GetName()}
+	reject := func(message string) {
+		s.rejections = append(s.rejections, Rejection{
+			ID:                id,
+			UID:               obj.GetUID(),
+			Generation:        obj.GetGeneration(),
+			EnforcementAction: enforcementAction(obj.Object),
+			Message:           message,
+		})
+	}
+	switch {
+	case t == nil:
+		reject(fmt.Sprintf("constraint %s/%s has no template; create the ConstraintTemplate %s, or delete the constraint", id.Kind, id.Name, strings.ToLower(id.Kind)))
+		return
+	case t.err != nil:
+		reject(fmt.Sprintf("template %s: %v", t.obj.GetName(), t.err))
+		return
+	}
+	c, audited, err := newConstraint(id, obj, t.template)
+	if err != nil {
+		reject(fmt.Sprintf("constraint %s/%s: %v", id.Kind, id.Name, err))
+		return
+	}
+	if audited {
+		s.constraints = append(s.constraints, c)
+	}
+}
+
+// compileTemplates compiles templates on all cores, in the order of their names.
+func compileTemplates(ctx context.Context, objs []*unstructured.Unstructured, previous *Set) []compiled {
+	out := make([]compiled, len(objs))
+	for i, obj := range objs {
+		out[i].obj = obj
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].obj.GetName() < out[j].obj.GetName() })
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range out {
+		group.Go(func() error {
+			out[i].compile(ctx, previous)
+			return nil
+		})
+	}
+	// The functions return no errors: what is wrong with a template is its own.
+	_ = group.Wait()
+	return out
+}
+
+func (c *compiled) compile(ctx context.Context, previous *Set) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.template, c.err = nil, fmt.Errorf("compiling it panicked: %v", r)
+		}
+	}()
+	if c.kind, c.err = ConstraintKind(c.obj); c.err != nil {
+		return
+	}
+	spec, digest, err := readTemplate(c.obj)
+	if err != nil {
+		c.err = err
+		return
+	}
+	if previous != nil && previous.templates[digest] != nil {
+		c.template = previous.templates[digest]
+		return
+	}
+	if c.err = ctx.Err(); c.err == nil {
+		c.template, c.err = compileTemplate(c.obj, spec, digest)
+	}
+}

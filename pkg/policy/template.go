@@ -1,0 +1,178 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"policy.example.io/policy-apiserver/pkg/policy/rego"
+)
+
+const (
+	// engineVersion is part of every digest: verdicts of an earlier version of the
+	// engine are not kept when it changes what they would be.
+	engineVersion = 1
+
+	targetName  = "admission.k8s.gatekeeper.sh"
+	engineRego  = "Rego"
+	engineCEL   = "K8sNativeValidation"
+	regoV1      = "v1"
+	templateV1  = "templates.gatekeeper.sh/v1"
+	templateAPI = "templates.gatekeeper.sh/"
+)
+
+// templateSpec is what is read of a ConstraintTemplate's spec, in all versions.
+type templateSpec struct {
+	CRD struct {
+		Spec struct {
+			Names struct {
+				Kind       string   `json:"kind"`
+				ShortNames []string `json:"shortNames"`
+			} `json:"names"`
+			Validation *struct {
+				LegacySchema    *bool                            `json:"legacySchema"`
+				OpenAPIV3Schema *apiextensionsv1.JSONSchemaProps `json:"openAPIV3Schema"`
+			} `json:"validation"`
+		} `json:"spec"`
+	} `json:"crd"`
+	Targets []templateTarget `json:"targets"`
+}
+
+type templateTarget struct {
+	Target string         `json:"target"`
+	Rego   string         `json:"rego"`
+	Libs   []string       `json:"libs"`
+	Code   []templateCode `json:"code"`
+}
+
+type templateCode struct {
+	Engine string         `json:"engine"`
+	Source map[string]any `json:"source"`
+}
+
+// template is a compiled ConstraintTemplate. It is immutable.
+type template struct {
+	kind    string
+	schema  *constraintSchema
+	program *rego.Program
+	// digest of what the object says that matters.
+	digest string
+}
+
+// readTemplate decodes a template and computes its digest, without compiling it.
+func readTemplate(obj *unstructured.Unstructured) (*templateSpec, string, error) {
+	content, ok := obj.Object["spec"].(map[string]any)
+	if !ok {
+		return nil, "", errors.New("spec is missing; it has to be an object with crd and targets")
+	}
+	var spec templateSpec
+	data, err := json.Marshal(content)
+	if err != nil {
+		return nil, "", fmt.Errorf("spec: %w", err)
+	}
+	// encoding/json, because the schema has types that only unmarshal themselves.
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return nil, "", fmt.Errorf("spec: %w", err)
+	}
+	return &spec, digest([]byte(obj.GetAPIVersion()+"\x00"+obj.GetName()+"\x00"), data), nil
+}
+
+func digest(parts ...[]byte) string {
+	h := sha256.New()
+	for _, part := range parts {
+		h.Write(part)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// compileTemplate compiles a template.
+func compileTemplate(obj *unstructured.Unstructured, spec *templateSpec, digest string) (*template, error) {
+	kind := spec.CRD.Spec.Names.Kind
+	if kind == "" {
+		return nil, errors.New("spec.crd.spec.names.kind is missing; it names the kind of the template's constraints")
+	}
+	if want := strings.ToLower(kind); obj.GetName() != want {
+		return nil, fmt.Errorf("metadata.name is %q; it must be spec.crd.spec.names.kind in lower case: %q", obj.GetName(), want)
+	}
+	schema, err := newConstraintSchema(obj.GetAPIVersion(), spec)
+	if err != nil {
+		return nil, err
+	}
+	source, err := programSource(spec)
+	if err != nil {
+		return nil, err
+	}
+	program, err := rego.Compile(*source)
+	if err != nil {
+		return nil, err
+	}
+	return &template{kind: kind, schema: schema, program: program, digest: digest}, nil
+}
+
+// programSource picks the program of a template. A legacy rego field wins over
+// code of engine Rego, and is v0; any version but v1 is v0.
+func programSource(spec *templateSpec) (*rego.Source, error) {
+	if n := len(spec.Targets); n != 1 {
+		return nil, fmt.Errorf("spec.targets has %d entries; it must have exactly one, for %s", n, targetName)
+	}
+	target := &spec.Targets[0]
+	if target.Target != targetName {
+		return nil, fmt.Errorf("spec.targets[0].target is %q; it must be %s", target.Target, targetName)
+	}
+	var source *rego.Source
+	for i, code := range target.Code {
+		switch code.Engine {
+		case engineCEL:
+			return nil, fmt.Errorf("spec.targets[0].code[%d] is of engine %s, which is not evaluated by this version; give the template Rego code only", i, engineCEL)
+		case engineRego:
+			if source != nil {
+				return nil, fmt.Errorf("spec.targets[0].code[%d]: there is more than one entry of engine %s", i, engineRego)
+			}
+			var err error
+			if source, err = regoSource(code.Source); err != nil {
+				return nil, fmt.Errorf("spec.targets[0].code[%d].source: %w", i, err)
+			}
+		default:
+			return nil, fmt.Errorf("spec.targets[0].code[%d].engine is %q; %s is evaluated", i, code.Engine, engineRego)
+		}
+	}
+	if target.Rego != "" {
+		source = &rego.Source{Rego: target.Rego, Libs: target.Libs}
+	}
+	if source == nil {
+		return nil, fmt.Errorf("spec.targets[0] has no program; give it rego, or code with an entry of engine %s", engineRego)
+	}
+	return source, nil
+}
+
+func regoSource(content map[string]any) (*rego.Source, error) {
+	var source struct {
+		Rego    string   `json:"rego"`
+		Libs    []string `json:"libs"`
+		Version string   `json:"version"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &source); err != nil {
+		return nil, err
+	}
+	return &rego.Source{Rego: source.Rego, Libs: source.Libs, V1: source.Version == regoV1}, nil
+}
+
+// ConstraintKind returns the kind of a template's constraints, also if the
+// template cannot be compiled.
+func ConstraintKind(obj *unstructured.Unstructured) (string, error) {
+	kind, _, err := unstructured.NestedString(obj.Object, "spec", "crd", "spec", "names", "kind")
+	if err != nil {
+		return "", err
+	}
+	if kind == "" {
+		return "", fmt.Errorf("template %s: spec.crd.spec.names.kind is missing", obj.GetName())
+	}
+	return kind, nil
+}
