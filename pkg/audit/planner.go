@@ -282,7 +282,7 @@ func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[st
 	listAgain := stream == nil || stream.set.empty() || stream.kind != d.kind ||
 		!stream.set.contains(d.set) || judgeAgain && d.set.needsNamespace
 	switch {
-	case !listAgain && stream.set.id == d.set.id:
+	case !listAgain && stream.set.id == d.set.id && d.set.contains(stream.set) && len(op.dropped) == 0:
 		return false
 	case !listAgain:
 		stream.narrow(d.set, op)

@@ -84,7 +84,7 @@ type plannedKind struct {
 	Constraints []policy.ConstraintID `json:"constraints"`
 }
 
-func (p *plannedKind) source() source.Kind {
+func (p plannedKind) source() source.Kind {
 	return source.Kind{
 		GroupVersionKind: schema.GroupVersionKind{Group: p.Group, Version: p.Version, Kind: p.Kind},
 		Resource:         p.Resource,

@@ -95,7 +95,7 @@ func matchProps() apiextensionsv1.JSONSchemaProps {
 	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
 	wildcard := apiextensionsv1.JSONSchemaProps{Type: "string", Pattern: wildcardPattern}
 	selector := *object(map[string]apiextensionsv1.JSONSchemaProps{
-		"matchLabels": {Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Schema: &text}},
+		"matchLabels": {Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &text}},
 		"matchExpressions": array(*object(map[string]apiextensionsv1.JSONSchemaProps{
 			"key": text, "operator": text, "values": array(text),
 		}, "key", "operator")),
