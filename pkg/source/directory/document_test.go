@@ -65,6 +65,9 @@ func TestParse(t *testing.T) {
 		{"wrong apiVersion", "apiVersion: a/b/c\nkind: Pod\n", []string{`problem: document 1 (line 1) has the apiVersion "a/b/c"; it must be a version or group/version`}},
 		{"no metadata", "apiVersion: v1\nkind: Pod\n", []string{"problem: document 1 (line 1) (Pod) has no metadata; add metadata.name"}},
 		{"no name", "apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", []string{"problem: document 1 (line 1) (Pod) has no metadata.name; add it"}},
+		{"name that is a boolean", "apiVersion: v1\nkind: Pod\nmetadata: {name: on}\n", []string{
+			"problem: document 1 (line 1) (Pod) has a metadata.name that is not a string: true; put it in quotes",
+		}},
 		{"label that is a number", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {v: 1.0}}\n", []string{
 			"problem: document 1 (line 1) (Pod) has a value that is not a string in metadata.labels, of v; put it in quotes",
 		}},

@@ -22,7 +22,7 @@ func (s *Source) Run(ctx context.Context) error {
 		f.watcher = watcher
 	}
 	s.scanMu.Lock()
-	s.scanner.enterDir = f.watch
+	s.scanner.watchDir = f.watch
 	s.scanMu.Unlock()
 	f.run(ctx)
 	return nil

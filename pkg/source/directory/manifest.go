@@ -169,11 +169,17 @@ func newManifest(object map[string]any, gvk schema.GroupVersionKind) (manifest, 
 	if !ok {
 		return manifest{}, fmt.Errorf("(%s) has no metadata; add metadata.name", gvk.Kind)
 	}
+	// The most frequent mistakes, whose errors would not name the place: a name like
+	// 1.10 or "on" is no string in YAML.
+	for _, field := range []string{"name", "namespace"} {
+		if value := metadata[field]; value != nil && !isString(value) {
+			return manifest{}, fmt.Errorf("(%s) has a metadata.%s that is not a string: %v; put it in quotes", gvk.Kind, field, value)
+		}
+	}
 	for _, field := range []string{"labels", "annotations"} {
-		// The most frequent mistake, and one whose error would not name the place.
 		values, _ := metadata[field].(map[string]any)
 		for _, key := range slices.Sorted(maps.Keys(values)) {
-			if _, ok := values[key].(string); !ok {
+			if !isString(values[key]) {
 				return manifest{}, fmt.Errorf("(%s) has a value that is not a string in metadata.%s, of %s; put it in quotes", gvk.Kind, field, key)
 			}
 		}
@@ -198,6 +204,11 @@ func newManifest(object map[string]any, gvk schema.GroupVersionKind) (manifest, 
 		hash:      hash(data),
 		defines:   definitionOf(gvk, data),
 	}, nil
+}
+
+func isString(value any) bool {
+	_, ok := value.(string)
+	return ok
 }
 
 // hash of data in the form of a resource version.

@@ -40,8 +40,9 @@ type scanner struct {
 	root        string // as given
 	single      bool   // root is a file
 	maxFileSize int64
-	// enterDir is called for each folder, by its real path, before it is read.
-	enterDir func(dir string)
+	// watchDir is called for each folder, by its real path, before it is read. It may
+	// be nil.
+	watchDir func(dir string)
 
 	files map[string]*file // of the last scan
 }
@@ -50,7 +51,7 @@ type scanner struct {
 type scanResult struct {
 	files    []*file // in the order of names
 	problems []source.Problem
-	dirs     sets.Set[string] // real paths of the folders that were read
+	dirs     sets.Set[string] // real paths of the folders that the files are in
 }
 
 // scan reads what changed. The error says that the folder as a whole cannot be read.
@@ -59,6 +60,7 @@ func (s *scanner) scan() (*scanResult, error) {
 		scanner: s,
 		result:  &scanResult{dirs: sets.New[string]()},
 		files:   map[string]*file{},
+		entered: sets.New[string](),
 		seen:    sets.New[string](),
 	}
 	real, err := filepath.EvalSymlinks(s.root)
@@ -66,8 +68,7 @@ func (s *scanner) scan() (*scanResult, error) {
 		return nil, err
 	}
 	if s.single {
-		s.enter(filepath.Dir(real))
-		w.result.dirs.Insert(filepath.Dir(real))
+		w.watch(filepath.Dir(real))
 		if _, err := os.Stat(real); err != nil {
 			return nil, err
 		}
@@ -86,19 +87,23 @@ func (s *scanner) scan() (*scanResult, error) {
 	return w.result, nil
 }
 
-func (s *scanner) enter(dir string) {
-	if s.enterDir != nil {
-		s.enterDir(dir)
-	}
-}
-
 // walk is one pass over the folder.
 type walk struct {
 	*scanner
 	result *scanResult
 	files  map[string]*file
-	links  []string         // symbolic links, by name, to be followed
-	seen   sets.Set[string] // real paths of files
+	links  []string // symbolic links, by name, to be followed
+	// Real paths of the folders and files that were read: what is reached in several
+	// ways is read once.
+	entered, seen sets.Set[string]
+}
+
+// watch notes a folder that is read from.
+func (w *walk) watch(dir string) {
+	w.result.dirs.Insert(dir)
+	if w.watchDir != nil {
+		w.watchDir(dir)
+	}
 }
 
 func (w *walk) problem(name, format string, args ...any) {
@@ -108,11 +113,11 @@ func (w *walk) problem(name, format string, args ...any) {
 // dir reads a folder. Symbolic links are left for later, so that what is reached
 // both ways is known by its own name.
 func (w *walk) dir(name, real string) error {
-	if w.result.dirs.Has(real) {
+	if w.entered.Has(real) {
 		return nil
 	}
-	w.result.dirs.Insert(real)
-	w.enter(real)
+	w.entered.Insert(real)
+	w.watch(real)
 	entries, err := os.ReadDir(real)
 	if err != nil {
 		return err
@@ -166,8 +171,7 @@ func (w *walk) followLinks() {
 		case info.IsDir():
 			w.subdir(name, real)
 		case isManifest(name):
-			w.result.dirs.Insert(filepath.Dir(real))
-			w.enter(filepath.Dir(real))
+			w.watch(filepath.Dir(real))
 			w.file(name, real)
 		}
 	}

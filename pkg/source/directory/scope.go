@@ -1,6 +1,8 @@
 package directory
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -66,8 +68,10 @@ func newKind(gvk schema.GroupVersionKind, defined *definition, inNamespace bool)
 	kind.Resource = plural.Resource
 	clusterScoped, builtIn := builtInGroups[gvk.Group]
 	switch {
-	case gvk.GroupKind() == templateKind.GroupKind(), gvk.Group == constraintGroup:
+	case gvk.GroupKind() == templateKind.GroupKind():
 		kind.Namespaced = false
+	case gvk.Group == constraintGroup:
+		kind.Resource, kind.Namespaced = strings.ToLower(gvk.Kind), false
 	case builtIn:
 		kind.Namespaced = !clusterScoped.Has(gvk.Kind)
 	}
