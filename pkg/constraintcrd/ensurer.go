@@ -57,7 +57,7 @@ func newEnsurer(clients clientset.Interface) *Ensurer {
 func (e *Ensurer) Ensure(ctx context.Context, template *unstructured.Unstructured) error {
 	want, err := e.define(template)
 	if err != nil {
-		return fmt.Errorf("constraint template %s: %w", template.GetName(), err)
+		return fmt.Errorf("definition of constraints: %w", err)
 	}
 	want = want.DeepCopy()
 	own(want, template)

@@ -50,7 +50,7 @@ func (s *Source) rediscover(ctx context.Context, trigger <-chan struct{}) {
 			return
 		case <-trigger:
 			changedAt = time.Now()
-			if next := changedAt.Add(s.tuning.settle[0]); step != 0 || due.After(next) {
+			if next := changedAt.Add(s.tuning.settle[0]); due.After(next) {
 				due = next
 				timer.Reset(s.tuning.settle[0])
 			}
