@@ -1,0 +1,91 @@
+package readonly
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+
+	"policy.example.io/policy-apiserver/pkg/index"
+)
+
+const (
+	// futureTimeout is how long a request waits for a revision that has not been
+	// written yet, as kube-apiserver's watch cache does.
+	futureTimeout = 3 * time.Second
+	// futureRetrySeconds is when a client should ask again after that.
+	futureRetrySeconds = 1
+	// notReadyRetrySeconds is when a client should ask again for what is not ready.
+	notReadyRetrySeconds = 2
+)
+
+// toAPIError is the one place where errors of the index become errors of the API.
+func toAPIError(err error, resource schema.GroupResource, name string) error {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &status), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, index.ErrNotFound):
+		return apierrors.NewNotFound(resource, name)
+	case errors.Is(err, index.ErrCompacted):
+		return apierrors.NewResourceExpired("the resourceVersion is older than the history that is kept: " + err.Error())
+	case errors.Is(err, index.ErrClosed), errors.Is(err, index.ErrDamaged):
+		return unavailable(resource, err)
+	}
+	return apierrors.NewInternalError(err)
+}
+
+// unavailable is 503 with Retry-After.
+func unavailable(resource schema.GroupResource, err error) error {
+	status := apierrors.NewServiceUnavailable(fmt.Sprintf("%s cannot be served at the moment: %v", resource, err))
+	status.ErrStatus.Details = &metav1.StatusDetails{
+		Group:             resource.Group,
+		Kind:              resource.Resource,
+		RetryAfterSeconds: notReadyRetrySeconds,
+	}
+	return status
+}
+
+// parseRevision reads a resourceVersion; "" and "0" are 0.
+func parseRevision(resourceVersion string) (uint64, error) {
+	if resourceVersion == "" {
+		return 0, nil
+	}
+	revision, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resourceVersion %q: it must be one that this server has returned", resourceVersion))
+	}
+	return revision, nil
+}
+
+// ready returns 503 while the table cannot be served.
+func (r *REST) ready() error {
+	if err := r.backend.Readiness.Ready(r.Table); err != nil {
+		return unavailable(schema.GroupResource{Group: "policy.example.io", Resource: string(r.Table)}, err)
+	}
+	return nil
+}
+
+// waitFor waits a little for a revision that has not been written yet.
+func (r *REST) waitFor(ctx context.Context, revision uint64) error {
+	if revision <= r.backend.Index.Revision() {
+		return nil
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, futureTimeout)
+	defer cancel()
+	if err := r.backend.Feed.WaitFor(waitCtx, revision); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return storage.NewTooLargeResourceVersionError(revision, r.backend.Index.Revision(), futureRetrySeconds)
+	}
+	return nil
+}
