@@ -163,6 +163,16 @@ func (s *fakeServer) seen(filter func(url.Values) bool) []url.Values {
 	return out
 }
 
+// waitForRequests waits until there were n requests that the filter selects.
+func (s *fakeServer) waitForRequests(t *testing.T, filter func(url.Values) bool, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); len(s.seen(filter)) < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("there were %d requests, not %d", len(s.seen(filter)), n)
+		}
+	}
+}
+
 func isList(q url.Values) bool      { return q.Get("watch") == "" }
 func isWatchList(q url.Values) bool { return q.Get("sendInitialEvents") == "true" }
 func isWatch(q url.Values) bool     { return !isList(q) && !isWatchList(q) }

@@ -60,7 +60,9 @@ func TestStreamResumesWithoutList(t *testing.T) {
 				name := fmt.Sprint("new", i)
 				server.set(name) // an event, so that the watch does not count as very short
 				r.waitFor("Upsert " + name)
+				resumed := len(server.seen(isWatch)) + 1
 				server.cutWatches()
+				server.waitForRequests(t, isWatch, resumed)
 				server.set(name)
 				r.waitFor("Upsert "+name, "Upsert "+name)
 			}
