@@ -1,0 +1,186 @@
+// Package app wires the parts of policy-apiserver together.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/client-go/rest"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/cli/globalflag"
+	"k8s.io/component-base/term"
+	"k8s.io/component-base/version"
+	"k8s.io/component-base/version/verflag"
+	"k8s.io/klog/v2"
+
+	"policy.example.io/policy-apiserver/cmd/policy-apiserver/app/options"
+	"policy.example.io/policy-apiserver/pkg/apiserver"
+	"policy.example.io/policy-apiserver/pkg/audit"
+	"policy.example.io/policy-apiserver/pkg/constraintcrd"
+	"policy.example.io/policy-apiserver/pkg/feed"
+	"policy.example.io/policy-apiserver/pkg/index"
+	"policy.example.io/policy-apiserver/pkg/registry/readonly"
+	"policy.example.io/policy-apiserver/pkg/rows"
+	"policy.example.io/policy-apiserver/pkg/source"
+	"policy.example.io/policy-apiserver/pkg/source/cluster"
+	"policy.example.io/policy-apiserver/pkg/source/directory"
+)
+
+// NewCommand returns the command of the server.
+func NewCommand() *cobra.Command {
+	opts := options.New()
+	cmd := &cobra.Command{
+		Use:   "policy-apiserver",
+		Short: "Audit a cluster or a directory against its policies and serve the findings",
+		Long: `policy-apiserver audits the objects of a cluster, or of a directory of manifests,
+against the policies that are among them, follows every change, and serves what
+it finds as read-only resources of the API group policy.example.io.`,
+		// Errors are printed once, by the caller, and without the usage text.
+		SilenceUsage: true,
+		Args:         cobra.NoArgs,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			return compatibility.DefaultComponentGlobalsRegistry.Set()
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
+			if err := opts.Complete(); err != nil {
+				return err
+			}
+			if err := opts.Validate(); err != nil {
+				return err
+			}
+			return run(cmd.Context(), opts)
+		},
+	}
+	sets := opts.Flags()
+	verflag.AddFlags(sets.FlagSet("global"))
+	globalflag.AddGlobalFlags(sets.FlagSet("global"), cmd.Name())
+	for _, set := range sets.FlagSets {
+		cmd.Flags().AddFlagSet(set)
+	}
+	width, _, err := term.TerminalSize(cmd.OutOrStdout())
+	if err != nil {
+		width = 0 // not a terminal
+	}
+	cliflag.SetUsageAndHelpFunc(cmd, sets, width)
+	cmd.SetContext(genericapiserver.SetupSignalContext())
+	return cmd
+}
+
+// runnableSource is a source that follows its changes while Run runs.
+type runnableSource interface {
+	source.Source
+	Run(ctx context.Context) error
+}
+
+// run runs the server until ctx is done.
+func run(ctx context.Context, opts *options.Options) error {
+	logger := klog.FromContext(ctx)
+	db, err := openIndex(opts)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			logger.Error(err, "Closing the index")
+		}
+	}()
+	if err := db.Recovered(); err != nil {
+		logger.Error(err, "The findings are made anew")
+	}
+	src, ensure, err := newSource(opts)
+	if err != nil {
+		return err
+	}
+	changes := feed.New(db)
+	auditor, err := audit.New(audit.Config{Source: src, Index: db, Workers: opts.Workers, EnsureConstraintKind: ensure})
+	if err != nil {
+		return err
+	}
+	generic, err := opts.Generic()
+	if err != nil {
+		return err
+	}
+	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{
+		Backend: readonly.Backend{Index: db, Feed: changes, Readiness: auditor},
+		Damaged: db.Damaged,
+	}}
+	server, err := config.Complete().New()
+	if err != nil {
+		return err
+	}
+	if write := opts.KubeconfigWriter(); write != nil {
+		listen := generic.SecureServing.Listener.Addr()
+		err := server.Generic.AddPostStartHook("write-kubeconfig", func(genericapiserver.PostStartHookContext) error { return write(listen) })
+		if err != nil {
+			return err
+		}
+	}
+	logger.Info("Starting policy-apiserver", "version", version.Get().String(), "source", opts.Source, "dataDir", opts.DataDir)
+	return server.Run(ctx, func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return src.Run(ctx) })
+		group.Go(func() error { return db.Run(ctx) })
+		group.Go(func() error { return auditor.Run(ctx) })
+		return group.Wait()
+	})
+}
+
+// openIndex opens the index of the data directory and explains what is in the
+// way.
+func openIndex(opts *options.Options) (*index.DB, error) {
+	indexOptions := index.DefaultOptions()
+	indexOptions.Dir = opts.DataDir
+	indexOptions.Tables = rows.Schemas()
+	indexOptions.History = opts.History
+	db, err := index.Open(indexOptions)
+	switch {
+	case err == nil:
+		return db, nil
+	case errors.Is(err, index.ErrLocked):
+		return nil, fmt.Errorf("the data directory %s is in use by another process; stop that process, or give this one another --data-dir", opts.DataDir)
+	case errors.Is(err, index.ErrNewerFormat):
+		return nil, fmt.Errorf("the data directory %s was written by a newer version: %w; use that version, another --data-dir, or delete index.db, which costs a new audit", opts.DataDir, err)
+	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EEXIST):
+		return nil, fmt.Errorf("the data directory %s cannot be written: %w; make it writable for this user, or give another --data-dir", opts.DataDir, err)
+	}
+	return nil, fmt.Errorf("open the data directory %s: %w", opts.DataDir, err)
+}
+
+// ensureFunc makes the kind of a template's constraints.
+type ensureFunc = func(ctx context.Context, template *unstructured.Unstructured) error
+
+func newSource(opts *options.Options) (runnableSource, ensureFunc, error) {
+	if path, ok := opts.Directory(); ok {
+		src, err := directory.New(path, directory.Options{})
+		if err != nil {
+			return nil, nil, fmt.Errorf("--source: %w", err)
+		}
+		return src, nil, nil
+	}
+	config, err := opts.ClientConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	return newClusterSource(config)
+}
+
+func newClusterSource(config *rest.Config) (runnableSource, ensureFunc, error) {
+	src, err := cluster.New(config, cluster.Options{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("source: %w", err)
+	}
+	ensurer, err := constraintcrd.NewEnsurer(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("client for constraint kinds: %w", err)
+	}
+	return src, ensurer.Ensure, nil
+}

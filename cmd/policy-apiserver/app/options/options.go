@@ -1,0 +1,162 @@
+// Package options has the flags of policy-apiserver: defaults, validation, and
+// how they become the configuration of the server.
+package options
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"k8s.io/component-base/logs"
+
+	"policy.example.io/policy-apiserver/pkg/index"
+)
+
+// Sources that --source names.
+const (
+	sourceCluster   = "cluster"
+	sourceDirPrefix = "dir:"
+)
+
+// Options are the flags of the server.
+type Options struct {
+	// Source is cluster, or dir: and a path.
+	Source string
+	// Kubeconfig of the cluster that is audited and that requests are authenticated
+	// and authorized with. In-cluster credentials are used if it is empty.
+	Kubeconfig string
+	// DataDir has the index and, with a directory as source, the certificates.
+	DataDir string
+	// WriteKubeconfig is where a kubeconfig for this server is written, with a
+	// directory as source.
+	WriteKubeconfig string
+	// History is how long old revisions can be listed and watched from.
+	History time.Duration
+	// Workers is the number of objects evaluated at the same time; 0 means one a core.
+	Workers int
+
+	ServerRun      *genericoptions.ServerRunOptions
+	SecureServing  *genericoptions.SecureServingOptionsWithLoopback
+	Authentication *genericoptions.DelegatingAuthenticationOptions
+	Authorization  *genericoptions.DelegatingAuthorizationOptions
+	Audit          *genericoptions.AuditOptions
+	Features       *genericoptions.FeatureOptions
+	Logs           *logs.Options
+}
+
+// New returns the default options.
+func New() *Options {
+	serving := genericoptions.NewSecureServingOptions()
+	serving.BindPort = 6443
+	serving.BindAddress = nil // depends on the source
+	serving.ServerCert.PairName = "policy-apiserver"
+	serving.ServerCert.CertDirectory = ""
+	// kube-apiserver multiplexes all watches over few connections.
+	serving.HTTP2MaxStreamsPerConnection = 1000
+	return &Options{
+		Source:         sourceCluster,
+		DataDir:        "policy-apiserver-data",
+		History:        index.DefaultOptions().History,
+		ServerRun:      genericoptions.NewServerRunOptions(),
+		SecureServing:  serving.WithLoopback(),
+		Authentication: genericoptions.NewDelegatingAuthenticationOptions(),
+		Authorization:  genericoptions.NewDelegatingAuthorizationOptions(),
+		Audit:          genericoptions.NewAuditOptions(),
+		Features:       genericoptions.NewFeatureOptions(),
+		Logs:           logs.NewOptions(),
+	}
+}
+
+// Flags returns the flags in named sets.
+func (o *Options) Flags() cliflag.NamedFlagSets {
+	var sets cliflag.NamedFlagSets
+	fs := sets.FlagSet("policy audit")
+	fs.StringVar(&o.Source, "source", o.Source, "What is audited: cluster, or dir:PATH for a directory of manifests, which needs no cluster.")
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "Kubeconfig of the cluster, for --source=cluster. In-cluster credentials are used if it is not set.")
+	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory for the index of findings and, for --source=dir, for certificates. It is made if it is missing; deleting it costs a new audit and nothing else.")
+	fs.StringVar(&o.WriteKubeconfig, "write-kubeconfig", o.WriteKubeconfig, "File to write a kubeconfig with administrator rights on this server to, once it serves. For --source=dir only.")
+	fs.DurationVar(&o.History, "history-window", o.History, "How long old revisions are kept, for the pages of a list and for watches that resume.")
+	fs.IntVar(&o.Workers, "audit-workers", o.Workers, "Number of objects that are evaluated at the same time. 0 means one for each core.")
+	o.SecureServing.AddFlags(sets.FlagSet("secure serving"))
+	o.Authentication.AddFlags(sets.FlagSet("authentication"))
+	o.Authorization.AddFlags(sets.FlagSet("authorization"))
+	o.Audit.AddFlags(sets.FlagSet("auditing of requests"))
+	o.Features.AddFlags(sets.FlagSet("features"))
+	o.ServerRun.AddUniversalFlags(sets.FlagSet("generic"))
+	logsapi.AddFlags(o.Logs, sets.FlagSet("logs"))
+	return sets
+}
+
+// Directory returns the path of --source=dir:PATH, and whether it is that.
+func (o *Options) Directory() (string, bool) {
+	return strings.CutPrefix(o.Source, sourceDirPrefix)
+}
+
+// Complete fills in what depends on other options.
+func (o *Options) Complete() error {
+	if _, ok := o.Directory(); ok {
+		if len(o.SecureServing.BindAddress) == 0 {
+			o.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
+		}
+		// Priority and fairness is configured by objects of a cluster.
+		o.Features.EnablePriorityAndFairness = false
+	} else {
+		if len(o.SecureServing.BindAddress) == 0 {
+			o.SecureServing.BindAddress = net.IPv4zero
+		}
+		if o.Authentication.RemoteKubeConfigFile == "" {
+			o.Authentication.RemoteKubeConfigFile = o.Kubeconfig
+		}
+		if o.Authorization.RemoteKubeConfigFile == "" {
+			o.Authorization.RemoteKubeConfigFile = o.Kubeconfig
+		}
+	}
+	return o.ServerRun.Complete()
+}
+
+// Validate returns everything that is wrong with the options.
+func (o *Options) Validate() error {
+	var errs []error
+	path, isDir := o.Directory()
+	switch {
+	case isDir && path == "":
+		errs = append(errs, errors.New("--source=dir: needs a path behind the colon"))
+	case !isDir && o.Source != sourceCluster:
+		errs = append(errs, fmt.Errorf("--source=%s is unknown; use cluster, or dir:PATH", o.Source))
+	}
+	if isDir && o.Kubeconfig != "" {
+		errs = append(errs, errors.New("--kubeconfig is for --source=cluster only; a directory needs no cluster"))
+	}
+	if !isDir && o.WriteKubeconfig != "" {
+		errs = append(errs, errors.New("--write-kubeconfig is for --source=dir only; with a cluster, use the cluster's kubeconfig and the APIService"))
+	}
+	if o.DataDir == "" {
+		errs = append(errs, errors.New("--data-dir must not be empty"))
+	}
+	if o.History < 0 {
+		errs = append(errs, fmt.Errorf("--history-window=%v must not be negative", o.History))
+	}
+	if o.Workers < 0 {
+		errs = append(errs, fmt.Errorf("--audit-workers=%d must not be negative; 0 means one for each core", o.Workers))
+	}
+	errs = append(errs, o.ServerRun.Validate()...)
+	errs = append(errs, o.SecureServing.Validate()...)
+	errs = append(errs, o.Audit.Validate()...)
+	errs = append(errs, o.Features.Validate()...)
+	if !isDir {
+		errs = append(errs, o.Authentication.Validate()...)
+		errs = append(errs, o.Authorization.Validate()...)
+	}
+	if err := logsapi.ValidateAndApply(o.Logs, utilfeature.DefaultFeatureGate); err != nil {
+		errs = append(errs, err)
+	}
+	return utilerrors.NewAggregate(errs)
+}
