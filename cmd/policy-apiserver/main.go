@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"k8s.io/component-base/cli"
@@ -11,5 +12,10 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Run(app.NewCommand()))
+	cmd, err := app.NewCommand()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "policy-apiserver:", err)
+		os.Exit(1)
+	}
+	os.Exit(cli.Run(cmd))
 }

@@ -35,8 +35,11 @@ import (
 )
 
 // NewCommand returns the command of the server.
-func NewCommand() *cobra.Command {
-	opts := options.New()
+func NewCommand() (*cobra.Command, error) {
+	opts, err := options.New()
+	if err != nil {
+		return nil, err
+	}
 	cmd := &cobra.Command{
 		Use:   "policy-apiserver",
 		Short: "Audit a cluster or a directory against its policies and serve the findings",
@@ -72,7 +75,7 @@ it finds as read-only resources of the API group policy.example.io.`,
 	}
 	cliflag.SetUsageAndHelpFunc(cmd, sets, width)
 	cmd.SetContext(genericapiserver.SetupSignalContext())
-	return cmd
+	return cmd, nil
 }
 
 // runnableSource is a source that follows its changes while Run runs.

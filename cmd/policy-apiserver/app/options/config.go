@@ -50,6 +50,9 @@ func (o *Options) Generic() (*genericapiserver.RecommendedConfig, error) {
 	if err := o.ServerRun.ApplyTo(&config.Config); err != nil {
 		return nil, err
 	}
+	if err := o.listen(); err != nil {
+		return nil, err
+	}
 	if _, ok := o.Directory(); ok {
 		err = o.applyStandalone(config)
 	} else {
@@ -62,6 +65,18 @@ func (o *Options) Generic() (*genericapiserver.RecommendedConfig, error) {
 		return nil, fmt.Errorf("auditing of requests: %w", err)
 	}
 	return config, nil
+}
+
+// listen opens the port, so that --secure-port=0 means any that is free; to
+// k8s.io/apiserver it means none at all.
+func (o *Options) listen() error {
+	address := net.JoinHostPort(o.SecureServing.BindAddress.String(), strconv.Itoa(o.SecureServing.BindPort))
+	var err error
+	o.SecureServing.Listener, o.SecureServing.BindPort, err = genericoptions.CreateListener("tcp", address, net.ListenConfig{})
+	if err != nil {
+		return fmt.Errorf("%w; choose another --secure-port or --bind-address", err)
+	}
+	return nil
 }
 
 // applyCluster delegates authentication and authorization to the cluster.

@@ -13,9 +13,8 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
-	logsapi "k8s.io/component-base/logs/api/v1"
-
 	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"policy.example.io/policy-apiserver/pkg/index"
 )
@@ -52,8 +51,12 @@ type Options struct {
 	Logs           *logs.Options
 }
 
-// New returns the default options.
-func New() *Options {
+// New returns the default options. The feature gates of logging join those of the
+// process, which k8s.io/apiserver keeps.
+func New() (*Options, error) {
+	if err := logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate); err != nil {
+		return nil, fmt.Errorf("register the feature gates of logging: %w", err)
+	}
 	serving := genericoptions.NewSecureServingOptions()
 	serving.BindPort = 6443
 	serving.BindAddress = nil // depends on the source
@@ -72,7 +75,7 @@ func New() *Options {
 		Audit:          genericoptions.NewAuditOptions(),
 		Features:       genericoptions.NewFeatureOptions(),
 		Logs:           logs.NewOptions(),
-	}
+	}, nil
 }
 
 // Flags returns the flags in named sets.
