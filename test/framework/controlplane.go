@@ -1,0 +1,200 @@
+package framework
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// ControlPlane is a running control plane.
+type ControlPlane struct {
+	Dir      string
+	Binaries *Binaries
+	// Admin is the configuration of a member of system:masters, without limits.
+	Admin *rest.Config
+	// AdminKubeconfig is the path of its kubeconfig.
+	AdminKubeconfig string
+
+	url       string
+	etcdURL   string
+	ca        *authority
+	processes []*process
+}
+
+// StartControlPlane starts a control plane whose files are in a folder.
+func StartControlPlane(ctx context.Context, dir string) (*ControlPlane, error) {
+	binaries, err := BuildControlPlane(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cp := &ControlPlane{Dir: dir, Binaries: binaries}
+	for _, step := range []func() error{cp.startEtcd, cp.startAPIServer, cp.startControllerManager} {
+		if err := step(); err != nil {
+			cp.Stop()
+			return nil, err
+		}
+	}
+	return cp, nil
+}
+
+// Stop stops all that was started, in reverse order.
+func (cp *ControlPlane) Stop() {
+	for i := len(cp.processes) - 1; i >= 0; i-- {
+		cp.processes[i].stop(syscall.SIGTERM)
+	}
+}
+
+func (cp *ControlPlane) run(name, path string, args ...string) (*process, error) {
+	p, err := start(filepath.Join(cp.Dir, name+".log"), path, args...)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	cp.processes = append(cp.processes, p)
+	return p, nil
+}
+
+func (cp *ControlPlane) startEtcd() error {
+	client, err := freePort()
+	if err != nil {
+		return err
+	}
+	peer, err := freePort()
+	if err != nil {
+		return err
+	}
+	cp.etcdURL = "http://127.0.0.1:" + strconv.Itoa(client)
+	peerURL := "http://127.0.0.1:" + strconv.Itoa(peer)
+	_, err = cp.run("etcd", cp.Binaries.Etcd,
+		"--data-dir="+filepath.Join(cp.Dir, "etcd"),
+		"--listen-client-urls="+cp.etcdURL, "--advertise-client-urls="+cp.etcdURL,
+		"--listen-peer-urls="+peerURL, "--initial-advertise-peer-urls="+peerURL,
+		"--initial-cluster=default="+peerURL, "--unsafe-no-fsync")
+	return err
+}
+
+func (cp *ControlPlane) startAPIServer() error {
+	var err error
+	if cp.ca, err = newAuthority(cp.Dir, "ca"); err != nil {
+		return err
+	}
+	front, err := newAuthority(cp.Dir, "front-proxy-ca")
+	if err != nil {
+		return err
+	}
+	proxyCert, proxyKey, err := front.issue("front-proxy-client", "front-proxy-client", nil, nil)
+	if err != nil {
+		return err
+	}
+	servingCert, servingKey, err := cp.ca.issue("kube-apiserver", "kube-apiserver", nil, []string{"127.0.0.1", "localhost", "kubernetes.default.svc"})
+	if err != nil {
+		return err
+	}
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	cp.url = "https://127.0.0.1:" + strconv.Itoa(port)
+	apiserver, err := cp.run("kube-apiserver", cp.Binaries.KubeAPIServer,
+		"--etcd-servers="+cp.etcdURL,
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
+		"--tls-cert-file="+servingCert, "--tls-private-key-file="+servingKey,
+		"--client-ca-file="+cp.ca.file(), "--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+servingCert, "--service-account-signing-key-file="+servingKey,
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--requestheader-client-ca-file="+front.file(), "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+proxyCert, "--proxy-client-key-file="+proxyKey,
+		"--endpoint-reconciler-type=none", "--profiling=false")
+	if err != nil {
+		return err
+	}
+	cp.Admin, cp.AdminKubeconfig, err = cp.User("admin", "system:masters")
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(cp.Admin)
+	if err != nil {
+		return err
+	}
+	return apiserver.waitFor("kube-apiserver", time.Minute, func() error {
+		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error()
+	})
+}
+
+func (cp *ControlPlane) startControllerManager() error {
+	_, err := cp.run("kube-controller-manager", cp.Binaries.KubeControllerManager,
+		"--kubeconfig="+cp.AdminKubeconfig, "--leader-elect=false",
+		"--controllers=namespace-controller,garbage-collector-controller,serviceaccount-controller,clusterrole-aggregation-controller",
+		"--secure-port=0")
+	return err
+}
+
+// User returns the configuration of a user and the path of its kubeconfig.
+func (cp *ControlPlane) User(name string, groups ...string) (*rest.Config, string, error) {
+	file := strings.NewReplacer(":", "-", "/", "-").Replace(name)
+	cert, key, err := cp.ca.issue("user-"+file, name, groups, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	return cp.kubeconfig(file, &clientcmdapi.AuthInfo{ClientCertificate: cert, ClientKey: key})
+}
+
+func (cp *ControlPlane) kubeconfig(name string, auth *clientcmdapi.AuthInfo) (*rest.Config, string, error) {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: cp.url, CertificateAuthority: cp.ca.file()}
+	config.AuthInfos["test"] = auth
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	config.CurrentContext = "test"
+	path := filepath.Join(cp.Dir, name+".kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return nil, "", err
+	}
+	client, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, "", err
+	}
+	client.QPS = -1
+	return client, path, nil
+}
+
+// Kubectl runs kubectl as the administrator.
+func (cp *ControlPlane) Kubectl(stdin string, args ...string) (string, error) {
+	return cp.KubectlAs(cp.AdminKubeconfig, stdin, args...)
+}
+
+// KubectlAs runs kubectl with a kubeconfig. The error has what it wrote to
+// standard error.
+func (cp *ControlPlane) KubectlAs(kubeconfig, stdin string, args ...string) (string, error) {
+	cmd := exec.Command(cp.Binaries.Kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+cp.Dir)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil {
+		return out.String(), errors.New(strings.TrimSpace(errOut.String()))
+	}
+	return out.String(), nil
+}
+
+// Command returns a kubectl command that the caller runs.
+func (cp *ControlPlane) Command(args ...string) *exec.Cmd {
+	cmd := exec.Command(cp.Binaries.Kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cp.AdminKubeconfig, "HOME="+cp.Dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
