@@ -1,0 +1,295 @@
+package conformance
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"policy.example.io/policy-apiserver/pkg/rows"
+)
+
+var ctx = context.Background()
+
+// TestPages reads a list in pages while it changes: all pages are of the state
+// that the first one was of.
+func TestPages(t *testing.T) {
+	s := start(t)
+	s.put(podNames(25)...)
+	api := s.client.PolicyV1alpha1().AuditResults("")
+	whole, err := api.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(whole.Items) != 25 || whole.Continue != "" || whole.RemainingItemCount != nil {
+		t.Fatalf("whole list: %d items, continue %q", len(whole.Items), whole.Continue)
+	}
+	for _, selector := range []string{"", "resource.kind=Pod", "resource.name!=p003"} {
+		var got []string
+		options := metav1.ListOptions{Limit: 7, FieldSelector: selector}
+		first := ""
+		for page := 0; ; page++ {
+			list, err := api.List(ctx, options)
+			if err != nil {
+				t.Fatalf("page %d: %v", page, err)
+			}
+			if first == "" {
+				first = list.ResourceVersion
+			}
+			if list.ResourceVersion != first {
+				t.Errorf("page %d is of resourceVersion %s, the first of %s", page, list.ResourceVersion, first)
+			}
+			if page == 0 {
+				if known := list.RemainingItemCount != nil; known != (selector == "") {
+					t.Errorf("selector %q: remainingItemCount known: %v", selector, known)
+				} else if known && *list.RemainingItemCount != 18 {
+					t.Errorf("remainingItemCount is %d, want 18", *list.RemainingItemCount)
+				}
+			}
+			got = append(got, names(list)...)
+			if list.Continue == "" {
+				break
+			}
+			options.Continue = list.Continue
+			// The list changes, in front and behind.
+			s.put(result("ns0", "p000a", "new"), result("ns2", "zzz", "new"))
+			s.delete("ns0", "p000a")
+			s.put(result("ns1", "p010", "changed on page "+first))
+		}
+		want := names(whole)
+		if selector == "resource.name!=p003" {
+			want = slices.DeleteFunc(want, func(n string) bool { return n == "ns0/p003" })
+		}
+		if selector != "" {
+			want = append(want, "ns2/zzz") // written during the first round
+			slices.Sort(want)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("selector %q (-want +got):\n%s", selector, diff)
+		}
+	}
+}
+
+// TestContinueAfterCompaction gets 410 with a token to go on with.
+func TestContinueAfterCompaction(t *testing.T) {
+	s := start(t)
+	s.put(podNames(10)...)
+	api := s.client.PolicyV1alpha1().AuditResults("")
+	first, err := api.List(ctx, metav1.ListOptions{Limit: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.put(result("ns2", "zzz", "x"))
+	s.compact()
+	_, err = api.List(ctx, metav1.ListOptions{Limit: 4, Continue: first.Continue})
+	if !apierrors.IsResourceExpired(err) {
+		t.Fatalf("a page of a compacted list: %v", err)
+	}
+	token := err.(apierrors.APIStatus).Status().Continue //nolint:errorlint // the client returns it as it is
+	if token == "" {
+		t.Fatal("the 410 has no token to go on with")
+	}
+	rest, err := api.List(ctx, metav1.ListOptions{Continue: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := append(names(first), names(rest)...); len(got) != 11 || got[10] != "ns2/zzz" {
+		t.Errorf("the list goes on as %v", got)
+	}
+	if _, err := api.List(ctx, metav1.ListOptions{ResourceVersion: first.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("exact list of a compacted revision: %v", err)
+	}
+}
+
+func TestResourceVersions(t *testing.T) {
+	s := start(t)
+	old := s.put(result("a", "one", "x"))
+	now := s.put(result("a", "two", "x"))
+	future := rows.FormatRevision(now + 1000)
+	api := s.client.PolicyV1alpha1().AuditResults("")
+	for _, test := range []struct {
+		name    string
+		options metav1.ListOptions
+		want    int
+		fails   func(error) bool
+	}{
+		{"unset", metav1.ListOptions{}, 2, nil},
+		{"0", metav1.ListOptions{ResourceVersion: "0"}, 2, nil},
+		{"N without limit", metav1.ListOptions{ResourceVersion: rows.FormatRevision(old)}, 2, nil},
+		{"N with limit is exact", metav1.ListOptions{ResourceVersion: rows.FormatRevision(old), Limit: 10}, 1, nil},
+		{"not older than", metav1.ListOptions{ResourceVersion: rows.FormatRevision(old), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, Limit: 10}, 2, nil},
+		{"exact", metav1.ListOptions{ResourceVersion: rows.FormatRevision(old), ResourceVersionMatch: metav1.ResourceVersionMatchExact}, 1, nil},
+		{"no number", metav1.ListOptions{ResourceVersion: "abc"}, 0, apierrors.IsBadRequest},
+		{"match without version", metav1.ListOptions{ResourceVersionMatch: metav1.ResourceVersionMatchExact}, 0, apierrors.IsInvalid},
+		{"garbage token", metav1.ListOptions{Continue: "garbage"}, 0, apierrors.IsBadRequest},
+		{"unknown field", metav1.ListOptions{FieldSelector: "spec.x=y"}, 0, apierrors.IsBadRequest},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			list, err := api.List(ctx, test.options)
+			if test.fails != nil {
+				if !test.fails(err) {
+					t.Errorf("error is %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(list.Items) != test.want || list.ResourceVersion == "" {
+				t.Errorf("%d items at %q, want %d", len(list.Items), list.ResourceVersion, test.want)
+			}
+		})
+	}
+	// The client would ask again and again.
+	for _, query := range []string{"resourceVersion=" + future, "resourceVersionMatch=Exact&resourceVersion=" + future} {
+		response, err := s.http.Get(s.config.Host + "/apis/policy.example.io/v1alpha1/auditresults?" + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusGatewayTimeout || response.Header.Get("Retry-After") != "1" || !strings.Contains(string(body), "ResourceVersionTooLarge") {
+			t.Errorf("%s: %d, %v: %s", query, response.StatusCode, err, body)
+		}
+	}
+	page, err := api.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.client.PolicyV1alpha1().AuditResults("a").List(ctx, metav1.ListOptions{Limit: 1, Continue: page.Continue}); !apierrors.IsBadRequest(err) {
+		t.Errorf("the token of another list: %v", err)
+	}
+	if _, err := s.client.PolicyV1alpha1().AuditResults("a").Get(ctx, "three", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("get of what is not there: %v", err)
+	}
+	one, err := s.client.PolicyV1alpha1().AuditResults("a").Get(ctx, "one", metav1.GetOptions{})
+	if err != nil || one.ResourceVersion != rows.FormatRevision(old) {
+		t.Errorf("get: %v, %v", one, err)
+	}
+}
+
+// TestSelectors selects by fields and labels, alone and together.
+func TestSelectors(t *testing.T) {
+	s := start(t)
+	s.put(podNames(9)...)
+	for _, test := range []struct {
+		namespace, fields, labels string
+		want                      int
+	}{
+		{"", "resource.name=p004", "", 1},
+		{"ns0", "resource.name=p004", "", 0},
+		{"", "metadata.name=p004,resource.kind=Pod", "", 1},
+		{"", "metadata.namespace=ns1", "", 3},
+		{"ns0", "metadata.namespace=ns1", "", 0},
+		{"", "resource.kind!=Pod", "", 0},
+		{"", "owner.kind=", "", 9},
+		{"", "", "pod=p001", 1},
+		{"", "", "pod in (p001,p002)", 2},
+		{"", "", "pod notin (p001,p002)", 7},
+		{"", "", "!pod", 0},
+		{"", "resource.namespace=ns1", "pod!=p001", 2},
+	} {
+		list, err := s.client.PolicyV1alpha1().AuditResults(test.namespace).List(ctx, metav1.ListOptions{FieldSelector: test.fields, LabelSelector: test.labels})
+		if err != nil || len(list.Items) != test.want {
+			t.Errorf("%+v: %d items, %v", test, len(list.Items), err)
+		}
+	}
+}
+
+// TestNotReady answers 503 with Retry-After, and discovery all the same.
+func TestNotReady(t *testing.T) {
+	s := start(t)
+	s.ready.Store(false)
+	for path, want := range map[string]int{
+		"/apis/policy.example.io/v1alpha1/auditresults":                      http.StatusServiceUnavailable,
+		"/apis/policy.example.io/v1alpha1/auditresults?watch=true":           http.StatusServiceUnavailable,
+		"/apis/policy.example.io/v1alpha1/namespaces/a/auditresults/x":       http.StatusServiceUnavailable,
+		"/apis/policy.example.io/v1alpha1":                                   http.StatusOK,
+		"/openapi/v2":                                                        http.StatusOK,
+		"/openapi/v3/apis/policy.example.io/v1alpha1":                        http.StatusOK,
+		"/apis/policy.example.io/v1alpha1/namespaces/a/auditresults?limit=x": http.StatusBadRequest,
+	} {
+		response, err := s.http.Get(s.config.Host + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != want {
+			t.Errorf("%s: %d, %v, want %d: %s", path, response.StatusCode, err, want, body)
+		}
+		if want == http.StatusServiceUnavailable && (response.Header.Get("Retry-After") == "" || !strings.Contains(string(body), "first audit")) {
+			t.Errorf("%s: Retry-After %q, %s", path, response.Header.Get("Retry-After"), body)
+		}
+	}
+}
+
+// TestMediaTypes offers JSON and tables to clients that would rather have
+// protobuf, and metadata only to those that want no more.
+func TestMediaTypes(t *testing.T) {
+	s := start(t)
+	s.put(podNames(3)...)
+	for accept, want := range map[string]string{
+		"application/vnd.kubernetes.protobuf,application/json":             `"kind":"AuditResultList"`,
+		"application/json;as=Table;v=v1;g=meta.k8s.io":                     `"kind":"Table"`,
+		"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io": `"kind":"PartialObjectMetadataList"`,
+		"application/yaml": "kind: AuditResultList",
+	} {
+		request, err := http.NewRequest(http.MethodGet, s.config.Host+"/apis/policy.example.io/v1alpha1/auditresults?limit=2", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Accept", accept)
+		response, err := s.http.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(body), want) || !strings.Contains(string(body), "continue") {
+			t.Errorf("%s: %d, %v: %s", accept, response.StatusCode, err, body)
+		}
+	}
+}
+
+// TestReadOnly refuses all writes with 405.
+func TestReadOnly(t *testing.T) {
+	s := start(t)
+	s.put(result("a", "one", "x"))
+	for method, path := range map[string]string{
+		http.MethodPost:   "/namespaces/a/auditresults",
+		http.MethodPut:    "/namespaces/a/auditresults/one",
+		http.MethodPatch:  "/namespaces/a/auditresults/one",
+		http.MethodDelete: "/namespaces/a/auditresults",
+	} {
+		request, err := http.NewRequest(method, s.config.Host+"/apis/policy.example.io/v1alpha1"+path, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := s.http.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusMethodNotAllowed {
+			t.Errorf("%s: %d", method, response.StatusCode)
+		}
+	}
+	_, resources, err := s.client.Discovery().ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range resources {
+		for _, r := range list.APIResources {
+			if diff := cmp.Diff([]string{"get", "list", "watch"}, []string(r.Verbs)); diff != "" {
+				t.Errorf("verbs of %s: %s", r.Name, diff)
+			}
+		}
+	}
+}
