@@ -1,0 +1,2 @@
+// Package example audits artifacts/example, which the documentation shows.
+package example
