@@ -114,9 +114,10 @@ func open(path string, opts Options) (*DB, error) {
 		db.bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{
 			Timeout:         max(opts.LockTimeout, time.Millisecond),
 			InitialMmapSize: initialMmapSize,
-			// The free pages are found by a scan at start, which Open makes anyhow; not
-			// writing them with each commit keeps commits small after bulk deletes.
-			NoFreelistSync: true,
+			// The list of free pages is written with each commit. Without it bbolt looks for
+			// them when it opens the file, in a goroutine of its own, where a panic on a
+			// damaged page cannot be caught.
+			NoFreelistSync: false,
 			FreelistType:   bbolt.FreelistMapType,
 		})
 		return err

@@ -30,7 +30,9 @@ type model struct {
 	times   map[uint64]time.Time
 }
 
-func rowKey(t index.Table, k index.Key) string { return string(t) + "|" + k.Namespace + "\x00" + k.Name }
+func rowKey(t index.Table, k index.Key) string {
+	return string(t) + "|" + k.Namespace + "\x00" + k.Name
+}
 
 func (m *model) apply(t index.Table, revision uint64, k index.Key, row *index.Row, now time.Time) {
 	next := maps.Clone(m.states[m.current])
