@@ -1,44 +1,58 @@
 #!/usr/bin/env bash
 # Audits a directory of manifests, prints the findings and serves them until
-# Ctrl-C. Called by `make run`.
+# Ctrl-C. Called by `make run`, which builds what is needed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 source=${1:-artifacts/example}
 data=$(mktemp -d)
 kubeconfig=${data}/kubeconfig
+log=${data}/log
 server=
+
 cleanup() {
-  trap - EXIT INT TERM
-  if [[ -n ${server} ]] && kill "${server}" 2>/dev/null; then
-    wait "${server}" || true
+  trap '' INT TERM
+  if [[ -n ${server} ]]; then
+    kill "${server}" 2>/dev/null || true
+    wait "${server}" 2>/dev/null || true
   fi
   rm -rf "${data}"
 }
 trap cleanup EXIT
-trap 'exit 0' INT TERM
+trap 'echo; exit 0' INT TERM
 
+# fail says why, with the end of the server's log.
+fail() {
+  echo "policy-apiserver $1. The end of its log:" >&2
+  tail -n 20 "${log}" >&2
+  exit 1
+}
+
+# As a job of its own the server does not get the Ctrl-C; it is stopped above.
+set -m
 bin/policy-apiserver --source="dir:${source}" --data-dir="${data}/index" --secure-port=0 \
-  --write-kubeconfig="${kubeconfig}" >"${data}/log" 2>&1 &
+  --write-kubeconfig="${kubeconfig}" >"${log}" 2>&1 &
 server=$!
+set +m
+
+# The kubeconfig is there once the server listens.
 for ((i = 0; i < 300; i++)); do
   [[ -f ${kubeconfig} ]] && break
-  if ! kill -0 "${server}" 2>/dev/null; then
-    echo "policy-apiserver did not start:" >&2
-    cat "${data}/log" >&2
-    exit 1
-  fi
+  kill -0 "${server}" 2>/dev/null || fail "did not start"
   sleep 0.1
 done
+[[ -f ${kubeconfig} ]] || fail "does not listen after 30 seconds"
 
-go run ./hack/findings --kubeconfig "${kubeconfig}"
+bin/findings --kubeconfig="${kubeconfig}" || fail "does not serve the findings"
 echo
 if command -v kubectl >/dev/null; then
   echo "The findings are served until Ctrl-C. In another terminal:"
 else
-  echo "The findings are served until Ctrl-C. kubectl is not installed here; where it is:"
+  echo "The findings are served until Ctrl-C. kubectl is not installed here; once it is, in another terminal:"
 fi
 echo
-echo "  KUBECONFIG=${kubeconfig} kubectl get auditresults -A -o wide"
+echo "  export KUBECONFIG=${kubeconfig}"
+echo "  kubectl get auditresults -A -o wide"
 echo
-wait "${server}"
+wait "${server}" || true
+fail "has stopped"

@@ -1,4 +1,5 @@
-// Command findings prints what a policy-apiserver has found, as kubectl would.
+// Command findings prints what a policy-apiserver has found, much as kubectl
+// would, once the first audit has ended.
 package main
 
 import (
@@ -21,20 +22,42 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+const (
+	groupVersion = "/apis/policy.example.io/v1alpha1"
+	// accept asks for the columns that kubectl prints.
+	accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	// retry is how often a server that is still auditing is asked.
+	retry = 100 * time.Millisecond
+)
+
+// view is how a resource is printed.
+type view struct {
+	resource   string
+	namespaced bool
+	// hidden and shown are names of columns that are left out and that are printed
+	// beyond those of the narrow output.
+	hidden, shown string
+}
+
+var views = []view{
+	{resource: "auditresults", namespaced: true, hidden: "Name", shown: "Message"},
+	{resource: "clusterauditresults", hidden: "Name", shown: "Message"},
+	{resource: "constraintsummaries", shown: "Message"},
+	{resource: "auditruns"},
+}
 
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "kubeconfig of the server")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *kubeconfig, os.Stdout); err != nil {
+	if err := run(ctx, *kubeconfig, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "findings:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, kubeconfig string, out io.Writer) error {
+func run(ctx context.Context, kubeconfig string, out, progress io.Writer) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -43,22 +66,24 @@ func run(ctx context.Context, kubeconfig string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for _, resource := range []string{"auditresults", "clusterauditresults", "constraintsummaries"} {
-		table, err := fetch(ctx, client.RESTClient(), resource)
+	for _, v := range views {
+		table, err := fetch(ctx, client.RESTClient(), v.resource, progress)
 		if err != nil {
-			return fmt.Errorf("get %s: %w", resource, err)
+			return fmt.Errorf("get %s: %w", v.resource, err)
 		}
-		if err := print(out, resource, table); err != nil {
-			return err
+		if err := v.print(out, table); err != nil {
+			return fmt.Errorf("print %s: %w", v.resource, err)
 		}
 	}
 	return nil
 }
 
-// fetch gets a resource as a table, as soon as the server has it.
-func fetch(ctx context.Context, client rest.Interface, resource string) (*metav1.Table, error) {
+// fetch gets a resource as a table. While the server is not ready to answer, it
+// writes what the server is waiting for and asks again.
+func fetch(ctx context.Context, client rest.Interface, resource string, progress io.Writer) (*metav1.Table, error) {
+	said := ""
 	for {
-		data, err := client.Get().AbsPath("/apis/policy.example.io/v1alpha1", resource).SetHeader("Accept", tableAccept).Do(ctx).Raw()
+		data, err := client.Get().AbsPath(groupVersion, resource).SetHeader("Accept", accept).MaxRetries(0).Do(ctx).Raw()
 		if err == nil {
 			table := &metav1.Table{}
 			return table, json.Unmarshal(data, table)
@@ -66,40 +91,42 @@ func fetch(ctx context.Context, client rest.Interface, resource string) (*metav1
 		if !apierrors.IsServiceUnavailable(err) {
 			return nil, err
 		}
+		if err.Error() != said {
+			said = err.Error()
+			fmt.Fprintln(progress, said)
+		}
 		select {
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(retry):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// print prints the columns of a table that kubectl prints by default, and the
-// message.
-func print(out io.Writer, resource string, table *metav1.Table) error {
+func (v view) print(out io.Writer, table *metav1.Table) error {
 	if len(table.Rows) == 0 {
-		_, err := fmt.Fprintf(out, "\nno %s\n", resource)
+		_, err := fmt.Fprintf(out, "\nno %s\n", v.resource)
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w)
-	var columns []int
 	var header []string
+	if v.namespaced {
+		header = append(header, "NAMESPACE")
+	}
+	var columns []int
 	for i, c := range table.ColumnDefinitions {
-		if resource != "constraintsummaries" && c.Name == "Name" || c.Priority > 0 && c.Name != "Message" {
+		if c.Name == v.hidden || c.Priority > 0 && c.Name != v.shown {
 			continue
 		}
 		columns = append(columns, i)
 		header = append(header, strings.ToUpper(c.Name))
 	}
-	namespaced := resource == "auditresults"
-	if namespaced {
-		header = append([]string{"NAMESPACE"}, header...)
-	}
 	fmt.Fprintln(w, strings.Join(header, "\t"))
-	for _, row := range table.Rows {
+	for i := range table.Rows {
+		row := &table.Rows[i]
 		var cells []string
-		if namespaced {
+		if v.namespaced {
 			var meta metav1.PartialObjectMetadata
 			if err := json.Unmarshal(row.Object.Raw, &meta); err != nil {
 				return err

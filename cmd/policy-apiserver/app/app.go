@@ -18,8 +18,6 @@ import (
 	"k8s.io/component-base/cli/globalflag"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of the requests to the cluster
 	"k8s.io/component-base/term"
-	"k8s.io/component-base/version"
-	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 
 	"policy.example.io/policy-apiserver/cmd/policy-apiserver/app/options"
@@ -33,6 +31,7 @@ import (
 	"policy.example.io/policy-apiserver/pkg/source"
 	"policy.example.io/policy-apiserver/pkg/source/cluster"
 	"policy.example.io/policy-apiserver/pkg/source/directory"
+	"policy.example.io/policy-apiserver/pkg/version"
 )
 
 // NewCommand returns the command of the server.
@@ -50,11 +49,11 @@ it finds as read-only resources of the API group policy.example.io.`,
 		// Errors are printed once, by the caller, and without the usage text.
 		SilenceUsage: true,
 		Args:         cobra.NoArgs,
+		Version:      version.Get(),
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			return compatibility.DefaultComponentGlobalsRegistry.Set()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			verflag.PrintAndExitIfRequested()
 			if err := opts.Complete(); err != nil {
 				return err
 			}
@@ -65,7 +64,6 @@ it finds as read-only resources of the API group policy.example.io.`,
 		},
 	}
 	sets := opts.Flags()
-	verflag.AddFlags(sets.FlagSet("global"))
 	globalflag.AddGlobalFlags(sets.FlagSet("global"), cmd.Name())
 	for _, set := range sets.FlagSets {
 		cmd.Flags().AddFlagSet(set)
@@ -128,7 +126,7 @@ func run(ctx context.Context, opts *options.Options) error {
 			return err
 		}
 	}
-	logger.Info("Starting policy-apiserver", "version", version.Get().String(), "source", opts.Source, "dataDir", opts.DataDir)
+	logger.Info("Starting policy-apiserver", "version", version.Get(), "source", opts.Source, "dataDir", opts.DataDir)
 	return server.Run(ctx, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return src.Run(ctx) })

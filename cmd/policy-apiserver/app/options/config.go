@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/component-base/version"
 
 	"policy.example.io/policy-apiserver/pkg/apiserver"
+	"policy.example.io/policy-apiserver/pkg/version"
 )
 
 // ClientConfig returns the credentials for the cluster.
@@ -44,7 +44,7 @@ func (o *Options) Generic() (*genericapiserver.RecommendedConfig, error) {
 		return nil, err
 	}
 	config := genericapiserver.NewRecommendedConfig(codecs)
-	if err := apiserver.SetOpenAPI(&config.Config, version.Get().String()); err != nil {
+	if err := apiserver.SetOpenAPI(&config.Config, version.Get()); err != nil {
 		return nil, err
 	}
 	if err := o.ServerRun.ApplyTo(&config.Config); err != nil {
