@@ -75,7 +75,7 @@ func start(t testing.TB) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := opts.KubeconfigWriter()(generic.SecureServing.Listener.Addr()); err != nil {
+	if err := opts.MaybeWriteKubeconfig(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -119,12 +119,13 @@ func run(ctx context.Context, opts *options.Options) error {
 	if err != nil {
 		return err
 	}
-	if write := opts.KubeconfigWriter(); write != nil {
-		listen := generic.SecureServing.Listener.Addr()
-		err := server.Generic.AddPostStartHook("write-kubeconfig", func(genericapiserver.PostStartHookContext) error { return write(listen) })
-		if err != nil {
-			return err
-		}
+	serving := make(chan struct{})
+	err = server.Generic.AddPostStartHook("serving", func(genericapiserver.PostStartHookContext) error {
+		close(serving)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	logger.Info("Starting policy-apiserver", "version", version.Get(), "source", opts.Source, "dataDir", opts.DataDir)
 	return server.Run(ctx, func(ctx context.Context) error {
@@ -132,6 +133,15 @@ func run(ctx context.Context, opts *options.Options) error {
 		group.Go(func() error { return src.Run(ctx) })
 		group.Go(func() error { return db.Run(ctx) })
 		group.Go(func() error { return auditor.Run(ctx) })
+		group.Go(func() error {
+			// Not in the hook itself, where an error ends the process on the spot.
+			select {
+			case <-serving:
+				return opts.MaybeWriteKubeconfig()
+			case <-ctx.Done():
+				return nil
+			}
+		})
 		return group.Wait()
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 
+	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/index"
 )
 
@@ -37,6 +38,10 @@ func toAPIError(err error, resource schema.GroupResource, name string) error {
 		return apierrors.NewNotFound(resource, name)
 	case errors.Is(err, index.ErrCompacted):
 		return apierrors.NewResourceExpired("the resourceVersion is older than the history that is kept: " + err.Error())
+	case errors.Is(err, index.ErrFutureRevision):
+		// Requests wait for a revision before they read at it, so this one comes from a
+		// continue token: of an index that has been replaced by an older one.
+		return apierrors.NewResourceExpired("the resourceVersion is not of this index: " + err.Error())
 	case errors.Is(err, index.ErrClosed), errors.Is(err, index.ErrDamaged):
 		return unavailable(resource, err)
 	}
@@ -69,7 +74,7 @@ func parseRevision(resourceVersion string) (uint64, error) {
 // ready returns 503 while the table cannot be served.
 func (r *REST) ready() error {
 	if err := r.backend.Readiness.Ready(r.Table); err != nil {
-		return unavailable(schema.GroupResource{Group: "policy.example.io", Resource: string(r.Table)}, err)
+		return unavailable(v1alpha1.Resource(string(r.Table)), err)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func (r *REST) listRevision(ctx context.Context, options *metainternalversion.Li
 
 // listError adds to a 410 of a further page the token to go on with.
 func (r *REST) listError(err error, query *index.Query, digest string) error {
-	expired := errors.Is(err, index.ErrCompacted)
+	expired := errors.Is(err, index.ErrCompacted) || errors.Is(err, index.ErrFutureRevision)
 	err = toAPIError(err, v1alpha1.Resource(string(r.Table)), "")
 	var status *apierrors.StatusError
 	if !expired || query.After == nil || !errors.As(err, &status) {

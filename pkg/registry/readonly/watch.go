@@ -73,9 +73,8 @@ func (r *REST) Watch(ctx context.Context, options *metainternalversion.ListOptio
 		w.initial = *options.SendInitialEvents
 		w.initialBookmark = w.initial && options.AllowWatchBookmarks
 	}
-	if options.TimeoutSeconds != nil {
-		w.deadline = time.Now().Add(time.Duration(*options.TimeoutSeconds) * time.Second)
-	}
+	// Without timeoutSeconds the handler chooses a deadline.
+	w.deadline, _ = ctx.Deadline()
 	go w.run(ctx, revision)
 	return w, nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
@@ -115,8 +116,8 @@ func (o *Options) applyCluster(config *genericapiserver.RecommendedConfig) error
 func (o *Options) applyStandalone(config *genericapiserver.RecommendedConfig) error {
 	certs := o.standaloneCerts()
 	hosts := []string{"localhost", "127.0.0.1"}
-	if address := o.SecureServing.BindAddress; !address.IsUnspecified() && !address.IsLoopback() {
-		hosts = append(hosts, address.String())
+	if address := o.SecureServing.BindAddress.String(); !o.SecureServing.BindAddress.IsUnspecified() && !slices.Contains(hosts, address) {
+		hosts = append(hosts, address)
 	}
 	if err := certs.ensure(hosts); err != nil {
 		return err
@@ -160,20 +161,19 @@ func (o *Options) standaloneCerts() standaloneCerts {
 	return standaloneCerts{dir: filepath.Join(o.DataDir, "pki")}
 }
 
-// KubeconfigWriter returns a function that writes --write-kubeconfig for a server
-// that listens at an address; nil if the flag is not given.
-func (o *Options) KubeconfigWriter() func(listen net.Addr) error {
+// MaybeWriteKubeconfig writes the file of --write-kubeconfig, if it is given. The
+// server must be listening, which it does after Generic.
+func (o *Options) MaybeWriteKubeconfig() error {
 	if o.WriteKubeconfig == "" {
 		return nil
 	}
-	return func(listen net.Addr) error {
-		host, port := "127.0.0.1", o.SecureServing.BindPort
-		if tcp, ok := listen.(*net.TCPAddr); ok {
-			port = tcp.Port
-			if !tcp.IP.IsUnspecified() {
-				host = tcp.IP.String()
-			}
-		}
-		return o.standaloneCerts().writeKubeconfig(o.WriteKubeconfig, "https://"+net.JoinHostPort(host, strconv.Itoa(port)))
+	host := o.SecureServing.BindAddress
+	if host.IsUnspecified() {
+		host = net.IPv4(127, 0, 0, 1)
 	}
+	server := "https://" + net.JoinHostPort(host.String(), strconv.Itoa(o.SecureServing.BindPort))
+	if err := o.standaloneCerts().writeKubeconfig(o.WriteKubeconfig, server); err != nil {
+		return fmt.Errorf("--write-kubeconfig: %w", err)
+	}
+	return nil
 }

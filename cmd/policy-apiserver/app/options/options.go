@@ -64,11 +64,14 @@ func New() (*Options, error) {
 	serving.ServerCert.CertDirectory = ""
 	// kube-apiserver multiplexes all watches over few connections.
 	serving.HTTP2MaxStreamsPerConnection = 1000
+	serverRun := genericoptions.NewServerRunOptions()
+	// Without it a server that is to end waits a minute for watches that do not.
+	serverRun.ShutdownWatchTerminationGracePeriod = 10 * time.Second
 	return &Options{
 		Source:         sourceCluster,
 		DataDir:        "policy-apiserver-data",
 		History:        index.DefaultOptions().History,
-		ServerRun:      genericoptions.NewServerRunOptions(),
+		ServerRun:      serverRun,
 		SecureServing:  serving.WithLoopback(),
 		Authentication: genericoptions.NewDelegatingAuthenticationOptions(),
 		Authorization:  genericoptions.NewDelegatingAuthorizationOptions(),

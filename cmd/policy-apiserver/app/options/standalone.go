@@ -168,16 +168,16 @@ func encodeCertificate(certificate *x509.Certificate) []byte {
 // writeKubeconfig writes a kubeconfig of the administrator for a server, in one
 // step and readable by its owner only.
 func (c standaloneCerts) writeKubeconfig(path, server string) error {
-	config := clientcmdapi.NewConfig()
-	read := func(name string) []byte {
-		data, err := os.ReadFile(c.file(name))
-		if err != nil {
-			return nil
+	var pem [3][]byte
+	for i, name := range []string{"ca.crt", "admin.crt", "admin.key"} {
+		var err error
+		if pem[i], err = os.ReadFile(c.file(name)); err != nil {
+			return fmt.Errorf("read the administrator's certificates: %w", err)
 		}
-		return data
 	}
-	config.Clusters["policy-apiserver"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: read("ca.crt")}
-	config.AuthInfos[adminUser] = &clientcmdapi.AuthInfo{ClientCertificateData: read("admin.crt"), ClientKeyData: read("admin.key")}
+	config := clientcmdapi.NewConfig()
+	config.Clusters["policy-apiserver"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: pem[0]}
+	config.AuthInfos[adminUser] = &clientcmdapi.AuthInfo{ClientCertificateData: pem[1], ClientKeyData: pem[2]}
 	config.Contexts["policy-apiserver"] = &clientcmdapi.Context{Cluster: "policy-apiserver", AuthInfo: adminUser}
 	config.CurrentContext = "policy-apiserver"
 	data, err := clientcmd.Write(*config)
