@@ -28,6 +28,8 @@ const (
 	accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	// retry is how often a server that is still auditing is asked.
 	retry = 100 * time.Millisecond
+	// patience is how long it is waited for without a word.
+	patience = time.Second
 )
 
 // view is how a resource is printed.
@@ -81,18 +83,23 @@ func run(ctx context.Context, kubeconfig string, out, progress io.Writer) error 
 // fetch gets a resource as a table. While the server is not ready to answer, it
 // writes what the server is waiting for and asks again.
 func fetch(ctx context.Context, client rest.Interface, resource string, progress io.Writer) (*metav1.Table, error) {
-	said := ""
+	start, said := time.Now(), ""
 	for {
-		data, err := client.Get().AbsPath(groupVersion, resource).SetHeader("Accept", accept).MaxRetries(0).Do(ctx).Raw()
+		result := client.Get().AbsPath(groupVersion, resource).SetHeader("Accept", accept).MaxRetries(0).Do(ctx)
+		err := result.Error() // with the server's message, which that of Raw lacks
 		if err == nil {
+			data, err := result.Raw()
+			if err != nil {
+				return nil, err
+			}
 			table := &metav1.Table{}
 			return table, json.Unmarshal(data, table)
 		}
 		if !apierrors.IsServiceUnavailable(err) {
 			return nil, err
 		}
-		if err.Error() != said {
-			said = err.Error()
+		if why := err.Error(); why != said && time.Since(start) > patience {
+			said = why
 			fmt.Fprintln(progress, said)
 		}
 		select {
