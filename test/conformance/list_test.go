@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/rows"
 )
 
@@ -148,29 +148,97 @@ func TestResourceVersions(t *testing.T) {
 	}
 	// The client would ask again and again.
 	for _, query := range []string{"resourceVersion=" + future, "resourceVersionMatch=Exact&resourceVersion=" + future} {
-		response, err := s.http.Get(s.config.Host + "/apis/policy.example.io/v1alpha1/auditresults?" + query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusGatewayTimeout || response.Header.Get("Retry-After") != "1" || !strings.Contains(string(body), "ResourceVersionTooLarge") {
-			t.Errorf("%s: %d, %v: %s", query, response.StatusCode, err, body)
+		got := s.do(http.MethodGet, root+"/auditresults?"+query, "")
+		if got.code != http.StatusGatewayTimeout || got.header.Get("Retry-After") != "1" || !strings.Contains(got.body, "ResourceVersionTooLarge") {
+			t.Errorf("%s: %d: %s", query, got.code, got.body)
 		}
 	}
-	page, err := api.List(ctx, metav1.ListOptions{Limit: 1})
+}
+
+func TestGet(t *testing.T) {
+	s := start(t)
+	old := s.put(result("a", "one", "x"))
+	now := s.put(result("a", "two", "x"))
+	for _, test := range []struct {
+		name, version string
+		code          int
+	}{
+		{"one", "", http.StatusOK},
+		{"one", "0", http.StatusOK},
+		{"two", rows.FormatRevision(old), http.StatusOK}, // not older than that
+		{"one", rows.FormatRevision(now), http.StatusOK},
+		{"three", "", http.StatusNotFound},
+		{"one", "x", http.StatusBadRequest},
+		{"one", rows.FormatRevision(now + 1000), http.StatusGatewayTimeout},
+	} {
+		got := s.do(http.MethodGet, root+"/namespaces/a/auditresults/"+test.name+"?resourceVersion="+test.version, "")
+		if got.code != test.code {
+			t.Errorf("%s at %q: %d, want %d: %s", test.name, test.version, got.code, test.code, got.body)
+		}
+		var obj v1alpha1.AuditResult
+		want := map[string]uint64{"one": old, "two": now}[test.name]
+		if got.code == http.StatusOK {
+			if s.into(got, &obj); obj.ResourceVersion != rows.FormatRevision(want) || obj.Kind != "AuditResult" {
+				t.Errorf("%s at %q: %+v", test.name, test.version, obj)
+			}
+		}
+	}
+	// A revision that is written while the request waits.
+	done := make(chan answer)
+	go func() {
+		done <- s.do(http.MethodGet, root+"/namespaces/a/auditresults/three?resourceVersion="+rows.FormatRevision(now+1), "")
+	}()
+	s.put(result("a", "three", "x"))
+	if got := <-done; got.code != http.StatusOK {
+		t.Errorf("waiting for a revision: %d: %s", got.code, got.body)
+	}
+}
+
+// TestTokens refuses continue tokens that are not of the list they are used for.
+func TestTokens(t *testing.T) {
+	s := start(t)
+	s.put(podNames(9)...)
+	page, err := s.client.PolicyV1alpha1().AuditResults("").List(ctx, metav1.ListOptions{Limit: 2, FieldSelector: "resource.kind=Pod", LabelSelector: "pod"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.client.PolicyV1alpha1().AuditResults("a").List(ctx, metav1.ListOptions{Limit: 1, Continue: page.Continue}); !apierrors.IsBadRequest(err) {
-		t.Errorf("the token of another list: %v", err)
+	token := page.Continue
+	const selectors = "fieldSelector=resource.kind%3DPod&labelSelector=pod&"
+	for query, code := range map[string]int{
+		"/auditresults?" + selectors + "continue=" + token:                                    http.StatusOK,
+		"/auditresults?" + selectors + "resourceVersion=0&continue=" + token:                  http.StatusOK,
+		"/auditresults?" + selectors + "resourceVersion=7&continue=" + token:                  http.StatusBadRequest,
+		"/auditresults?" + selectors + "continue=" + token[1:]:                                http.StatusBadRequest,
+		"/auditresults?" + selectors + "continue=" + token[:len(token)-4]:                     http.StatusBadRequest,
+		"/auditresults?" + selectors + "continue=e30":                                         http.StatusBadRequest,
+		"/auditresults?continue=" + token:                                                     http.StatusBadRequest,
+		"/auditresults?fieldSelector=resource.kind%3DPod&continue=" + token:                   http.StatusBadRequest,
+		"/auditresults?fieldSelector=resource.kind%3DJob&labelSelector=pod&continue=" + token: http.StatusBadRequest,
+		"/namespaces/ns0/auditresults?" + selectors + "continue=" + token:                     http.StatusBadRequest,
+		"/clusterauditresults?" + selectors + "continue=" + token:                             http.StatusBadRequest,
+	} {
+		if got := s.do(http.MethodGet, root+query, ""); got.code != code {
+			t.Errorf("%s: %d, want %d: %s", query, got.code, code, got.body)
+		}
 	}
-	if _, err := s.client.PolicyV1alpha1().AuditResults("a").Get(ctx, "three", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("get of what is not there: %v", err)
+}
+
+// TestTokenOfANewerIndex is what happens when an old copy of the index is put
+// back: 410, so that clients list anew, and not an error of the server.
+func TestTokenOfANewerIndex(t *testing.T) {
+	s, newer := start(t), start(t)
+	s.put(podNames(3)...)
+	newer.put(podNames(9)...)
+	list, err := newer.client.PolicyV1alpha1().AuditResults("").List(ctx, metav1.ListOptions{Limit: 2})
+	if err != nil {
+		t.Fatal(err)
 	}
-	one, err := s.client.PolicyV1alpha1().AuditResults("a").Get(ctx, "one", metav1.GetOptions{})
-	if err != nil || one.ResourceVersion != rows.FormatRevision(old) {
-		t.Errorf("get: %v, %v", one, err)
+	if newer.db.Revision() <= s.db.Revision() {
+		t.Fatalf("revision %d is not above %d", newer.db.Revision(), s.db.Revision())
+	}
+	_, err = s.client.PolicyV1alpha1().AuditResults("").List(ctx, metav1.ListOptions{Limit: 2, Continue: list.Continue})
+	if !apierrors.IsResourceExpired(err) {
+		t.Errorf("the error is %v", err)
 	}
 }
 
@@ -215,81 +283,12 @@ func TestNotReady(t *testing.T) {
 		"/openapi/v3/apis/policy.example.io/v1alpha1":                        http.StatusOK,
 		"/apis/policy.example.io/v1alpha1/namespaces/a/auditresults?limit=x": http.StatusBadRequest,
 	} {
-		response, err := s.http.Get(s.config.Host + path)
-		if err != nil {
-			t.Fatal(err)
+		got := s.do(http.MethodGet, path, "")
+		if got.code != want {
+			t.Errorf("%s: %d, want %d: %s", path, got.code, want, got.body)
 		}
-		body, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || response.StatusCode != want {
-			t.Errorf("%s: %d, %v, want %d: %s", path, response.StatusCode, err, want, body)
-		}
-		if want == http.StatusServiceUnavailable && (response.Header.Get("Retry-After") == "" || !strings.Contains(string(body), "first audit")) {
-			t.Errorf("%s: Retry-After %q, %s", path, response.Header.Get("Retry-After"), body)
-		}
-	}
-}
-
-// TestMediaTypes offers JSON and tables to clients that would rather have
-// protobuf, and metadata only to those that want no more.
-func TestMediaTypes(t *testing.T) {
-	s := start(t)
-	s.put(podNames(3)...)
-	for accept, want := range map[string]string{
-		"application/vnd.kubernetes.protobuf,application/json":             `"kind":"AuditResultList"`,
-		"application/json;as=Table;v=v1;g=meta.k8s.io":                     `"kind":"Table"`,
-		"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io": `"kind":"PartialObjectMetadataList"`,
-		"application/yaml": "kind: AuditResultList",
-	} {
-		request, err := http.NewRequest(http.MethodGet, s.config.Host+"/apis/policy.example.io/v1alpha1/auditresults?limit=2", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Accept", accept)
-		response, err := s.http.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(body), want) || !strings.Contains(string(body), "continue") {
-			t.Errorf("%s: %d, %v: %s", accept, response.StatusCode, err, body)
-		}
-	}
-}
-
-// TestReadOnly refuses all writes with 405.
-func TestReadOnly(t *testing.T) {
-	s := start(t)
-	s.put(result("a", "one", "x"))
-	for method, path := range map[string]string{
-		http.MethodPost:   "/namespaces/a/auditresults",
-		http.MethodPut:    "/namespaces/a/auditresults/one",
-		http.MethodPatch:  "/namespaces/a/auditresults/one",
-		http.MethodDelete: "/namespaces/a/auditresults",
-	} {
-		request, err := http.NewRequest(method, s.config.Host+"/apis/policy.example.io/v1alpha1"+path, strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := s.http.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		if response.StatusCode != http.StatusMethodNotAllowed {
-			t.Errorf("%s: %d", method, response.StatusCode)
-		}
-	}
-	_, resources, err := s.client.Discovery().ServerGroupsAndResources()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, list := range resources {
-		for _, r := range list.APIResources {
-			if diff := cmp.Diff([]string{"get", "list", "watch"}, []string(r.Verbs)); diff != "" {
-				t.Errorf("verbs of %s: %s", r.Name, diff)
-			}
+		if want == http.StatusServiceUnavailable && (got.header.Get("Retry-After") == "" || !strings.Contains(got.body, "first audit")) {
+			t.Errorf("%s: Retry-After %q, %s", path, got.header.Get("Retry-After"), got.body)
 		}
 	}
 }

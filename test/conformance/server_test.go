@@ -3,10 +3,13 @@ package conformance
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -112,6 +115,48 @@ func start(t testing.TB) *server {
 			t.Fatalf("the server does not get ready: %v", err)
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+const root = "/apis/policy.example.io/v1alpha1"
+
+// answer is what a request was answered with.
+type answer struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// do sends a request without a client library in between.
+func (s *server) do(method, path, accept string) answer {
+	s.Helper()
+	request, err := http.NewRequest(method, s.config.Host+path, strings.NewReader("{}"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	if accept != "" {
+		request.Header.Set("Accept", accept)
+	}
+	response, err := s.http.Do(request)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return answer{response.StatusCode, response.Header, string(body)}
+}
+
+// into decodes the body of an answer with code 200.
+func (s *server) into(a answer, value any) {
+	s.Helper()
+	if a.code != http.StatusOK {
+		s.Fatalf("%d: %s", a.code, a.body)
+	}
+	if err := json.Unmarshal([]byte(a.body), value); err != nil {
+		s.Fatalf("%v: %s", err, a.body)
 	}
 }
 
