@@ -46,8 +46,8 @@ e2e: ## Run the tests on a real control plane, which the first run builds.
 	go test -count=1 -timeout 40m -v ./test/e2e
 
 .PHONY: bench
-bench: ## Run the benchmarks.
-	go test -run '^$$' -bench . -benchmem ./pkg/...
+bench: ## Run the benchmarks, one of them on a real control plane.
+	go test -run '^$$' -bench . -benchmem -timeout 60m ./pkg/... ./test/e2e
 
 .PHONY: generate
 generate: ## Generate code from the API types.
