@@ -52,8 +52,9 @@ func main() {
 	kubeconfig := flag.String("kubeconfig", "", "kubeconfig of the server")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *kubeconfig, os.Stdout, os.Stderr); err != nil {
+	err := run(ctx, *kubeconfig, os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "findings:", err)
 		os.Exit(1)
 	}
