@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -10,9 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/generated/informers/externalversions"
 )
 
@@ -55,47 +59,117 @@ func TestInformer(t *testing.T) {
 	if n := len(live.GetStore().List()); n != 0 {
 		t.Fatalf("%d results at first", n)
 	}
+	raw := follow(ctx, t, "informer")
 	apply(t, constraint("E2EInformer", "informer", "ServiceAccount", namespaceName, "owner"))
 	counts.want(t, 1, 0)
 
 	const n = 10_000
 	createServiceAccounts(ctx, t, core, namespaceName, n)
 	counts.want(t, n+1, 0)
+	raw.want(t, n+1, 0)
 	big, _ := informer()
 	if got := len(big.GetStore().List()); got != n+1 {
 		t.Errorf("an informer that starts now has %d results, want %d", got, n+1)
 	}
 
-	// The cluster stands still, and a new constraint has everything audited again.
+	// Everything is audited again under one more constraint, and of that nothing but
+	// the constraint itself gets into etcd.
 	settled(t)
-	keys, revision, err := cp.EtcdState()
+	const failed = `policy_apiserver_audit_evaluations_total{result="fail"}`
+	evaluations := metric(t, failed)
+	before, err := cp.EtcdState()
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.Stop(9)
-	if err := server.Start("--data-dir=" + t.TempDir()); err != nil {
-		t.Fatal(err)
+	apply(t, constraint("E2EInformer", "etcd", "ServiceAccount", namespaceName, "team"))
+	eventually(t, 60*time.Second, "audit under the new constraint", func() error {
+		s, err := summary(t, "e2einformer.etcd")
+		if err == nil && (s.State != v1alpha1.SummaryCurrent || s.Totals.Fail != n+1) {
+			err = fmt.Errorf("%s with %d results", s.State, s.Totals.Fail)
+		}
+		return err
+	})
+	if made := metric(t, failed) - evaluations; made != n+1 {
+		t.Errorf("%v evaluations were made, want %d: one an object, and none under the constraint that was there", made, n+1)
 	}
-	settled(t)
-	evaluated, err := server.Metric(`policy_apiserver_audit_objects_total{outcome="evaluated"}`)
-	if err != nil || evaluated < n {
-		t.Errorf("%v objects were evaluated (%v)", evaluated, err)
-	}
-	keysAfter, revisionAfter, err := cp.EtcdState()
+	writes, err := cp.EtcdWrites(before)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Leases and the like are written all the time by the control plane itself.
-	if keysAfter > keys+10 || revisionAfter > revision+200 {
-		t.Errorf("auditing %v objects took etcd from %d keys at revision %d to %d keys at revision %d", evaluated, keys, revision, keysAfter, revisionAfter)
+	if want := []string{"/registry/constraints.gatekeeper.sh/e2einformer/etcd"}; !slices.Equal(writes, want) {
+		t.Errorf("while %d results were made, etcd got %d keys: %q", n+1, len(writes), writes[:min(10, len(writes))])
 	}
-	server.Stop(15)
-	if err := server.Start(); err != nil {
+	after, err := cp.EtcdState()
+	if err != nil {
 		t.Fatal(err)
+	}
+	// Leases are written every few seconds, by the control plane itself.
+	if after.Keys > before.Keys+5 || after.Revision > before.Revision+100 {
+		t.Errorf("etcd went from %+v to %+v", before, after)
 	}
 
 	kubectl(t, "delete", "e2einformer", "informer")
 	counts.want(t, n+1, n+1)
+	raw.want(t, n+1, n+1)
+}
+
+// follow watches all results of a constraint without client-go's cache.
+func follow(ctx context.Context, t testing.TB, name string) *rawCounter {
+	t.Helper()
+	w, err := client.PolicyV1alpha1().AuditResults("").Watch(ctx, metav1.ListOptions{FieldSelector: "constraint.name=" + name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Stop)
+	c := &rawCounter{}
+	go c.count(w)
+	return c
+}
+
+// rawCounter counts the events of a watch. Each object comes and goes once, in the
+// order of revisions.
+type rawCounter struct {
+	counter
+	wrong error
+}
+
+func (c *rawCounter) count(w watch.Interface) {
+	there := map[string]bool{}
+	last := uint64(0)
+	for event := range w.ResultChan() {
+		c.mu.Lock()
+		r, ok := event.Object.(*v1alpha1.AuditResult)
+		switch {
+		case !ok:
+			c.wrong = fmt.Errorf("%s %v", event.Type, event.Object)
+		default:
+			key := r.Namespace + "/" + r.Name
+			revision, err := strconv.ParseUint(r.ResourceVersion, 10, 64)
+			if err != nil || revision <= last || there[key] != (event.Type != watch.Added) {
+				c.wrong = fmt.Errorf("%s of %s at revision %s after %d: %w", event.Type, key, r.ResourceVersion, last, err)
+			}
+			last = revision
+			switch event.Type {
+			case watch.Added:
+				there[key] = true
+				c.added++
+			case watch.Deleted:
+				delete(there, key)
+				c.deleted++
+			}
+		}
+		c.mu.Unlock()
+	}
+}
+
+func (c *rawCounter) want(t testing.TB, added, deleted int) {
+	t.Helper()
+	c.counter.want(t, added, deleted)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wrong != nil {
+		t.Errorf("the watch got %v", c.wrong)
+	}
 }
 
 func createServiceAccounts(ctx context.Context, t testing.TB, core kubernetes.Interface, namespace string, n int) {

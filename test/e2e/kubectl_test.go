@@ -2,9 +2,16 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 )
 
 // visible is how soon a change has to be visible.
@@ -27,6 +34,30 @@ func TestKubectl(t *testing.T) {
 		}
 		if out := kubectl(t, "get", "ar", "-n", "e2e-query"); strings.Contains(out, "MESSAGE") || !strings.Contains(out, "ConfigMap/b") {
 			t.Errorf("get -n:\n%s", out)
+		}
+	})
+	t.Run("json", func(t *testing.T) {
+		var list v1alpha1.AuditResultList
+		if err := json.Unmarshal([]byte(kubectl(t, "get", "--raw", "/apis/policy.example.io/v1alpha1/namespaces/e2e-query/auditresults")), &list); err != nil {
+			t.Fatal(err)
+		}
+		if list.Kind != "AuditResultList" || list.ResourceVersion == "" || len(list.Items) != 3 {
+			t.Errorf("a %s of %d items at revision %q", list.Kind, len(list.Items), list.ResourceVersion)
+		}
+		var printed v1alpha1.AuditResultList
+		if err := json.Unmarshal([]byte(kubectl(t, "get", "ar", "-n", "e2e-query", "-o", "json")), &printed); err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range printed.Items {
+			var details bytes.Buffer
+			if len(r.Violations) != 1 || json.Compact(&details, r.Violations[0].Details.Raw) != nil {
+				t.Fatalf("item %d: %+v", i, r)
+			}
+			if r.Kind != "AuditResult" || r.APIVersion != "policy.example.io/v1alpha1" || r.UID == "" || r.FirstObserved.IsZero() ||
+				r.Constraint.Kind != "E2EQuery" || r.Constraint.UID == "" || r.Resource.UID == "" || r.Result != v1alpha1.ResultFail || r.EnforcementAction != "deny" ||
+				r.Violations[0].Message != "label owner is missing" || details.String() != `{"missing":"owner"}` {
+				t.Errorf("item %d: %+v", i, r)
+			}
 		}
 	})
 	t.Run("selectors", func(t *testing.T) {
@@ -76,20 +107,32 @@ func TestKubectl(t *testing.T) {
 		}
 	})
 	t.Run("writes are refused", func(t *testing.T) {
+		t.Setenv("KUBE_EDITOR", "sed -i s/deny/warn/")
 		name := strings.Fields(kubectl(t, "get", "ar", "-n", "e2e-query", "-o", "name"))[0]
 		manifest := kubectl(t, "get", "-n", "e2e-query", name, "-o", "yaml")
 		for _, args := range [][]string{
 			{"delete", "-n", "e2e-query", name},
+			{"delete", "ar", "-n", "e2e-query", "--all"},
+			{"edit", "-n", "e2e-query", name},
 			{"label", "-n", "e2e-query", name, "a=b"},
+			{"apply", "-f", "-"},
+			{"apply", "--server-side", "-f", "-"},
 			{"replace", "-f", "-"},
+			{"create", "-f", "-"},
 		} {
-			if _, err := cp.Kubectl(manifest, args...); err == nil || !strings.Contains(err.Error(), "MethodNotAllowed") {
+			_, err := cp.Kubectl(strings.Replace(manifest, "deny", "warn", 1), args...)
+			if err == nil || !strings.Contains(err.Error(), "the server does not allow this method on the requested resource") {
 				t.Errorf("kubectl %s: %v", args[0], err)
 			}
 		}
+		if after := kubectl(t, "get", "-n", "e2e-query", name, "-o", "yaml"); after != manifest {
+			t.Errorf("was\n%s\nand is\n%s", manifest, after)
+		}
 	})
 	t.Run("watch", func(t *testing.T) {
-		cmd := cp.Command("get", "ar", "-n", "e2e-query", "-w", "-o", `jsonpath={.resource.name}{"\n"}`)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		cmd := cp.Command(ctx, cp.AdminKubeconfig, "get", "ar", "-n", "e2e-query", "-w", "--output-watch-events", "-o", `jsonpath={.type} {.object.resource.name}{"\n"}`)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -97,41 +140,56 @@ func TestKubectl(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		defer func() {
-			if err := cmd.Process.Kill(); err != nil {
-				t.Error(err)
-			}
-			_ = cmd.Wait() // it was killed
-		}()
 		lines := bufio.NewScanner(out)
-		seen := map[string]bool{}
-		for len(seen) < 3 && lines.Scan() {
-			seen[lines.Text()] = true
+		// await reads as many events as are wanted; compared without their order.
+		await := func(want ...string) {
+			t.Helper()
+			got := []string{}
+			for len(got) < len(want) && lines.Scan() {
+				got = append(got, lines.Text())
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, want) {
+				t.Fatalf("got %q, want %q", got, want)
+			}
 		}
+		await("ADDED a", "ADDED b", "ADDED e2e-query")
 		apply(t, configMap("e2e-query", "later", ""))
-		for !seen["later"] && lines.Scan() {
-			seen[lines.Text()] = true
-		}
-		if !seen["later"] {
-			t.Error("the new finding does not come")
-		}
+		await("ADDED later")
+		apply(t, constraint("E2EQuery", "query-owner", "ConfigMap", "e2e-query", "owner"))
+		// The other results are of the constraint's new generation.
+		await("DELETED e2e-query", "MODIFIED a", "MODIFIED b", "MODIFIED later")
+		kubectl(t, "delete", "configmap", "later", "-n", "e2e-query")
+		await("DELETED later")
+		cancel()
+		_ = cmd.Wait() // it was killed
 	})
 }
 
-// TestTenant sees the findings of the one namespace that a Role grants.
+// TestTenant sees the findings of the one namespace that a Role grants. The Role is
+// the built-in view, to which policy-viewer is aggregated.
 func TestTenant(t *testing.T) {
-	_, kubeconfig, err := cp.User("tenant")
+	_, kubeconfig, err := cp.User("tenant", "tenants")
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, namespace("e2e-tenant"))
-	remove(t, "namespace/e2e-tenant")
-	kubectl(t, "create", "rolebinding", "tenant", "-n", "e2e-tenant", "--clusterrole=view", "--user=tenant")
-	eventually(t, 15*time.Second, "aggregated role", func() error {
-		_, err := cp.KubectlAs(kubeconfig, "", "get", "ar", "-n", "e2e-tenant")
+	apply(t, template("E2ETenant"), namespace("e2e-tenant"), namespace("e2e-other"))
+	remove(t, "constrainttemplate/e2etenant", "namespace/e2e-tenant", "namespace/e2e-other")
+	apply(t, constraint("E2ETenant", "tenant", "ConfigMap", "e2e-*", "owner"), configMap("e2e-tenant", "mine", ""), configMap("e2e-other", "theirs", ""))
+	found(t, 20*time.Second, "e2e-tenant", "tenant", "ConfigMap/mine")
+	found(t, 20*time.Second, "e2e-other", "tenant", "ConfigMap/theirs")
+	if _, err := cp.KubectlAs(kubeconfig, "", "get", "ar", "-n", "e2e-tenant"); err == nil || !strings.Contains(err.Error(), "Forbidden") {
+		t.Errorf("without a Role: %v", err)
+	}
+	kubectl(t, "create", "rolebinding", "tenant", "-n", "e2e-tenant", "--clusterrole=view", "--group=tenants")
+	eventually(t, 20*time.Second, "what the Role grants", func() error {
+		out, err := cp.KubectlAs(kubeconfig, "", "get", "ar", "-n", "e2e-tenant", "--field-selector=constraint.name=tenant", "-o", "jsonpath={.items[*].resource.name}")
+		if err == nil && out != "mine" {
+			err = fmt.Errorf("got %q", out)
+		}
 		return err
 	})
-	for _, args := range [][]string{{"get", "ar", "-A"}, {"get", "ar", "-n", "default"}, {"get", "csum"}} {
+	for _, args := range [][]string{{"get", "ar", "-A"}, {"get", "ar", "-n", "e2e-other"}, {"get", "car"}, {"get", "arun"}, {"get", "csum"}} {
 		if _, err := cp.KubectlAs(kubeconfig, "", args...); err == nil || !strings.Contains(err.Error(), "Forbidden") {
 			t.Errorf("%v: %v", args, err)
 		}

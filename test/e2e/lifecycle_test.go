@@ -13,6 +13,16 @@ import (
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 )
 
+// metric returns the sum of the samples that begin with prefix.
+func metric(t testing.TB, prefix string) float64 {
+	t.Helper()
+	value, err := server.Metric(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
 func summary(t testing.TB, name string) (*v1alpha1.ConstraintSummary, error) {
 	t.Helper()
 	return client.PolicyV1alpha1().ConstraintSummaries().Get(context.Background(), name, metav1.GetOptions{})
@@ -56,23 +66,12 @@ func TestFindingsFollowTheCluster(t *testing.T) {
 
 	// A namespace takes its findings along and is not held up.
 	found(t, 10*time.Second, "e2e-life", "life-owner", "ConfigMap/z")
+	started := time.Now()
 	kubectl(t, "delete", "namespace", "e2e-life", "--timeout=30s")
-	found(t, 5*time.Second, "e2e-life", "life-owner")
-}
-
-func TestRejectedTemplate(t *testing.T) {
-	apply(t, strings.Replace(template("E2EBroken"), "not input", "not not input", 1))
-	remove(t, "constrainttemplate/e2ebroken")
-	eventually(t, 20*time.Second, "rejection", func() error {
-		s, err := summary(t, "e2ebroken")
-		if err != nil {
-			return err
-		}
-		if s.State != v1alpha1.SummaryRejected || !strings.Contains(s.Message, "e2ebroken") || !strings.Contains(s.Message, "rego:3:") || !strings.Contains(s.Message, "rego_parse_error") {
-			return fmt.Errorf("state %s, message %q", s.State, s.Message)
-		}
-		return nil
-	})
+	if took := time.Since(started); took > 15*time.Second {
+		t.Errorf("the namespace took %v to go", took)
+	}
+	found(t, visible, "e2e-life", "life-owner")
 }
 
 func TestWhereResultsAre(t *testing.T) {
@@ -134,14 +133,8 @@ func TestKill(t *testing.T) {
 		t.Errorf("%d of %d results are there after the restart", kept, len(before.Items))
 	}
 	settled(t)
-	evaluated, err := server.Metric("policy_apiserver_audit_evaluations_total")
-	if err != nil {
-		t.Fatal(err)
-	}
-	unchanged, err := server.Metric(`policy_apiserver_audit_objects_total{outcome="unchanged"}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	evaluated := metric(t, "policy_apiserver_audit_evaluations_total")
+	unchanged := metric(t, `policy_apiserver_audit_objects_total{outcome="unchanged"}`)
 	if evaluated != 0 || unchanged == 0 {
 		t.Errorf("after the restart %v evaluations were made and %v objects found unchanged", evaluated, unchanged)
 	}

@@ -46,8 +46,20 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
+	log, err := server.Log()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if code != 0 {
-		fmt.Fprintln(os.Stderr, "end of the server's log:\n"+server.Log())
+		fmt.Fprintln(os.Stderr, "end of the server's log:\n"+log[max(0, len(log)-20_000):])
+	}
+	// The rights of artifacts/deploy are all that it needs.
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "forbidden") {
+			fmt.Fprint(os.Stderr, "the server lacks a right: ", line)
+			code = 1
+		}
 	}
 	return code
 }
@@ -95,6 +107,14 @@ func eventually(t testing.TB, timeout time.Duration, what string, check func() e
 		}
 		time.Sleep(25 * time.Millisecond)
 	}
+}
+
+// expect returns an error if got is not want.
+func expect(got, want string, err error) error {
+	if err == nil && got != want {
+		err = fmt.Errorf("got %q, want %q", got, want)
+	}
+	return err
 }
 
 // found waits until exactly these objects of a namespace have findings of a

@@ -12,6 +12,7 @@ import (
 	"sort"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // kubernetesVersion is the one that test/controlplane/go.mod requires.
@@ -36,6 +37,7 @@ func BuildControlPlane(ctx context.Context) (*Binaries, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Test packages run at the same time; one builds and the others wait for it.
 	unlock, err := lock(dir + ".lock")
 	if err != nil {
 		return nil, err
@@ -101,15 +103,34 @@ func buildFlags() string {
 }
 
 func build(ctx context.Context, module, pkg, out string) error {
-	temporary := out + ".building"
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", buildFlags(), "-o", temporary, pkg)
+	temporary := out + ".building" // the lock keeps others away
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", buildFlags(), "-o", temporary, pkg)
 	cmd.Dir = module
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	defer progress(filepath.Base(out))()
 	if err := cmd.Run(); err != nil {
 		return err
 	}
 	return os.Rename(temporary, out)
+}
+
+// progress says now and then that something is still being built, until stop is
+// called: a build of kube-apiserver is silent for minutes.
+func progress(what string) (stop func()) {
+	started, done := time.Now(), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-time.After(time.Minute):
+				fmt.Fprintf(os.Stderr, "still building %s after %v\n", what, time.Since(started).Round(time.Second))
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { close(done) }
 }
 
 // lock makes other processes wait that build into the same cache.

@@ -3,7 +3,6 @@ package framework
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,6 +20,7 @@ import (
 
 // ControlPlane is a running control plane.
 type ControlPlane struct {
+	// Dir has all files, logs among them.
 	Dir      string
 	Binaries *Binaries
 	// Admin is the configuration of a member of system:masters, without limits.
@@ -28,9 +28,11 @@ type ControlPlane struct {
 	// AdminKubeconfig is the path of its kubeconfig.
 	AdminKubeconfig string
 
-	url       string
-	etcdURL   string
-	ca        *authority
+	url     string
+	etcdURL string
+	// ca signs users and servers.
+	ca *authority
+	// processes in the order in which they were started.
 	processes []*process
 }
 
@@ -172,6 +174,9 @@ func (cp *ControlPlane) kubeconfig(name string, auth *clientcmdapi.AuthInfo) (*r
 	return client, path, nil
 }
 
+// kubectlTimeout is more than any command of a test may take.
+const kubectlTimeout = 2 * time.Minute
+
 // Kubectl runs kubectl as the administrator.
 func (cp *ControlPlane) Kubectl(stdin string, args ...string) (string, error) {
 	return cp.KubectlAs(cp.AdminKubeconfig, stdin, args...)
@@ -180,21 +185,23 @@ func (cp *ControlPlane) Kubectl(stdin string, args ...string) (string, error) {
 // KubectlAs runs kubectl with a kubeconfig. The error has what it wrote to
 // standard error.
 func (cp *ControlPlane) KubectlAs(kubeconfig, stdin string, args ...string) (string, error) {
-	cmd := exec.Command(cp.Binaries.Kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+cp.Dir)
+	ctx, cancel := context.WithTimeout(context.Background(), kubectlTimeout)
+	defer cancel()
+	cmd := cp.Command(ctx, kubeconfig, args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
-		return out.String(), errors.New(strings.TrimSpace(errOut.String()))
+		return out.String(), fmt.Errorf("%w: %s", err, strings.TrimSpace(errOut.String()))
 	}
 	return out.String(), nil
 }
 
-// Command returns a kubectl command that the caller runs.
-func (cp *ControlPlane) Command(args ...string) *exec.Cmd {
-	cmd := exec.Command(cp.Binaries.Kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+cp.AdminKubeconfig, "HOME="+cp.Dir)
+// Command returns a kubectl command that the caller runs. It is killed when ctx is
+// done, or with the test.
+func (cp *ControlPlane) Command(ctx context.Context, kubeconfig string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, cp.Binaries.Kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+cp.Dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }

@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// process is a server that was started for a test. It dies with the test.
+// process is a server that was started for a test. It leads a process group of its
+// own and dies with the test, however that ends.
 type process struct {
 	cmd  *exec.Cmd
 	log  string
 	done chan struct{}
 }
 
-// start runs a command whose output goes to a file.
+// start runs a command whose output goes to the end of a file.
 func start(log, path string, args ...string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -25,7 +26,7 @@ func start(log, path string, args ...string) (*process, error) {
 	defer out.Close()
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -37,16 +38,22 @@ func start(log, path string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// stop ends the process with a signal and waits until it is gone.
+// stop sends a signal to the process group and waits until the process is gone. It
+// may be called again.
 func (p *process) stop(signal syscall.Signal) {
 	if p == nil {
 		return
 	}
-	_ = p.cmd.Process.Signal(signal)
+	select {
+	case <-p.done:
+		return // the id may be that of another process by now
+	default:
+	}
+	_ = syscall.Kill(-p.cmd.Process.Pid, signal)
 	select {
 	case <-p.done:
 	case <-time.After(30 * time.Second):
-		_ = p.cmd.Process.Kill()
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 		<-p.done
 	}
 }
@@ -63,7 +70,7 @@ func (p *process) tail() string {
 	return string(data)
 }
 
-// waitFor waits until check returns nil.
+// waitFor waits until check returns nil, or the process ends.
 func (p *process) waitFor(what string, timeout time.Duration, check func() error) error {
 	deadline := time.Now().Add(timeout)
 	for {

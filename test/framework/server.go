@@ -3,7 +3,6 @@ package framework
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,34 +26,34 @@ const (
 // Server is a policy-apiserver behind the control plane, with the rights that
 // artifacts/deploy gives it.
 type Server struct {
+	// Binary is its path.
+	Binary string
+	// Cert and Key are the files that it serves with.
+	Cert, Key string
+
 	cp         *ControlPlane
-	binary     string
 	kubeconfig string
 	port       int
-	cert, key  string
 	process    *process
-	direct     *http.Client
 }
 
-// InstallServer builds policy-apiserver, applies the manifests it needs besides
-// the StatefulSet, and registers the APIService.
+// InstallServer builds policy-apiserver and applies artifacts/deploy/base and the
+// definition of ConstraintTemplate. No kubelet runs the StatefulSet, so the Service
+// and the APIService are pointed at this host, where Start runs the server.
 func (cp *ControlPlane) InstallServer(ctx context.Context) (*Server, error) {
 	s := &Server{cp: cp}
 	var err error
-	if s.binary, err = buildServer(ctx, cp.Dir); err != nil {
+	if s.Binary, err = buildServer(ctx, cp.Dir); err != nil {
 		return nil, err
 	}
-	deploy := filepath.Join(repository(), "artifacts", "deploy")
-	for _, name := range []string{"namespace", "serviceaccount", "auth-reader", "auth-delegator", "auditor-clusterrole", "auditor-clusterrolebinding", "viewer-clusterrole", "cluster-viewer-clusterrole"} {
-		if _, err := cp.Kubectl("", "apply", "-f", filepath.Join(deploy, "base", name+".yaml")); err != nil {
+	for _, args := range [][]string{
+		{"apply", "--validate=strict", "-k", filepath.Join(DeployDir(), "base")},
+		{"apply", "--validate=strict", "-k", filepath.Join(DeployDir(), "constrainttemplate-crd")},
+		{"wait", "--for=condition=Established", "crd/constrainttemplates.templates.gatekeeper.sh"},
+	} {
+		if _, err := cp.Kubectl("", args...); err != nil {
 			return nil, err
 		}
-	}
-	if _, err := cp.Kubectl("", "apply", "-k", filepath.Join(deploy, "constrainttemplate-crd")); err != nil {
-		return nil, err
-	}
-	if _, err := cp.Kubectl("", "wait", "--for=condition=Established", "crd/constrainttemplates.templates.gatekeeper.sh"); err != nil {
-		return nil, err
 	}
 	token, err := cp.Kubectl("", "create", "token", "policy-apiserver", "-n", systemNamespace, "--duration=24h")
 	if err != nil {
@@ -63,7 +62,7 @@ func (cp *ControlPlane) InstallServer(ctx context.Context) (*Server, error) {
 	if _, s.kubeconfig, err = cp.kubeconfig("policy-apiserver", &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}); err != nil {
 		return nil, err
 	}
-	if s.cert, s.key, err = cp.ca.issue("policy-apiserver", serviceHost, nil, []string{serviceHost, "127.0.0.1"}); err != nil {
+	if s.Cert, s.Key, err = cp.ca.issue("policy-apiserver", serviceHost, nil, []string{serviceHost}); err != nil {
 		return nil, err
 	}
 	if s.port, err = freePort(); err != nil {
@@ -72,33 +71,23 @@ func (cp *ControlPlane) InstallServer(ctx context.Context) (*Server, error) {
 	return s, s.register()
 }
 
-// register makes the Service and the APIService. The Service names this host,
-// where in a cluster it selects the Pod.
+// DeployDir is artifacts/deploy.
+func DeployDir() string { return filepath.Join(repository(), "artifacts", "deploy") }
+
+// register has the aggregation layer send requests to this host. It refuses
+// endpoints on a loopback address, but resolves an external name to one.
 func (s *Server) register() error {
 	ca, err := os.ReadFile(s.cp.ca.file())
 	if err != nil {
 		return err
 	}
-	_, err = s.cp.Kubectl(fmt.Sprintf(`
-apiVersion: v1
-kind: Service
-metadata: {name: policy-apiserver, namespace: policy-system}
-spec:
-  type: ExternalName
-  externalName: localhost
-  ports: [{name: https, port: %d}]
----
-apiVersion: apiregistration.k8s.io/v1
-kind: APIService
-metadata: {name: v1alpha1.policy.example.io}
-spec:
-  group: policy.example.io
-  version: v1alpha1
-  groupPriorityMinimum: 1000
-  versionPriority: 15
-  service: {name: policy-apiserver, namespace: policy-system, port: %d}
-  caBundle: %s
-`, s.port, s.port, base64.StdEncoding.EncodeToString(ca)), "apply", "-f", "-")
+	service := fmt.Sprintf(`{"spec": {"type": "ExternalName", "externalName": "localhost", "selector": null, "clusterIP": null, "clusterIPs": null,
+		"ports": [{"name": "https", "port": %d}]}}`, s.port)
+	if _, err := s.cp.Kubectl("", "patch", "service", "policy-apiserver", "-n", systemNamespace, "--type=merge", "-p", service); err != nil {
+		return err
+	}
+	apiService := fmt.Sprintf(`{"spec": {"caBundle": %q, "service": {"port": %d}}}`, base64.StdEncoding.EncodeToString(ca), s.port)
+	_, err = s.cp.Kubectl("", "patch", "apiservice", "v1alpha1.policy.example.io", "--type=merge", "-p", apiService)
 	return err
 }
 
@@ -110,9 +99,9 @@ func (s *Server) Start(args ...string) error {
 		"--source=cluster", "--kubeconfig=" + s.kubeconfig,
 		"--data-dir=" + filepath.Join(s.cp.Dir, "data"),
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(s.port),
-		"--tls-cert-file=" + s.cert, "--tls-private-key-file=" + s.key,
+		"--tls-cert-file=" + s.Cert, "--tls-private-key-file=" + s.Key,
 	}, args...)
-	if s.process, err = s.cp.run("policy-apiserver", s.binary, args...); err != nil {
+	if s.process, err = s.cp.run("policy-apiserver", s.Binary, args...); err != nil {
 		return err
 	}
 	client, err := kubernetes.NewForConfig(s.cp.Admin)
@@ -127,24 +116,30 @@ func (s *Server) Start(args ...string) error {
 // Stop ends the server with a signal.
 func (s *Server) Stop(signal syscall.Signal) { s.process.stop(signal) }
 
-// Log returns the end of the server's log.
-func (s *Server) Log() string { return s.process.tail() }
+// Log returns what the server has logged, over all its starts.
+func (s *Server) Log() (string, error) {
+	data, err := os.ReadFile(s.process.log)
+	return string(data), err
+}
+
+// Address is where the server listens.
+func (s *Server) Address() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 
 // PID of the server.
 func (s *Server) PID() int { return s.process.cmd.Process.Pid }
 
 // Metric returns the sum of the samples of a metric whose name and labels begin
-// with prefix.
+// with prefix. It asks the server itself, past the aggregation layer.
 func (s *Server) Metric(prefix string) (float64, error) {
 	config := rest.CopyConfig(s.cp.Admin)
-	config.Host = "https://127.0.0.1:" + strconv.Itoa(s.port)
-	if s.direct == nil {
-		var err error
-		if s.direct, err = rest.HTTPClientFor(config); err != nil {
-			return 0, err
-		}
+	config.Host = "https://" + s.Address()
+	config.CAFile, config.CAData = "", nil
+	config.Insecure = true // the certificate is for the Service, and is replaced by a test
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return 0, err
 	}
-	response, err := s.direct.Get(config.Host + "/metrics")
+	response, err := client.Get(config.Host + "/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -158,40 +153,17 @@ func (s *Server) Metric(prefix string) (float64, error) {
 		return 0, err
 	}
 	for line := range strings.Lines(string(body)) {
-		fields := strings.Fields(line)
-		if len(fields) == 2 && strings.HasPrefix(fields[0], prefix) {
-			value, err := strconv.ParseFloat(fields[1], 64)
-			if err != nil {
-				return 0, err
-			}
-			sum += value
+		// A value of a label may have spaces; the sample is behind the last one.
+		line = strings.TrimSpace(line)
+		at := strings.LastIndexByte(line, ' ')
+		if at < 0 || !strings.HasPrefix(line, prefix) {
+			continue
 		}
+		value, err := strconv.ParseFloat(line[at+1:], 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += value
 	}
 	return sum, nil
-}
-
-// EtcdState returns the number of keys and the revision of etcd.
-func (cp *ControlPlane) EtcdState() (keys, revision int64, err error) {
-	body := `{"key":"AA==","range_end":"AA==","count_only":true}`
-	response, err := http.Post(cp.etcdURL+"/v3/kv/range", "application/json", strings.NewReader(body))
-	if err != nil {
-		return 0, 0, err
-	}
-	defer response.Body.Close()
-	var answer struct {
-		Header struct {
-			Revision string `json:"revision"`
-		} `json:"header"`
-		Count string `json:"count"`
-	}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return 0, 0, err
-	}
-	if keys, err = strconv.ParseInt(answer.Count, 10, 64); err != nil {
-		return 0, 0, fmt.Errorf("etcd count: %w", err)
-	}
-	if revision, err = strconv.ParseInt(answer.Header.Revision, 10, 64); err != nil {
-		return 0, 0, fmt.Errorf("etcd revision: %w", err)
-	}
-	return keys, revision, nil
 }

@@ -1,0 +1,268 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"policy.example.io/policy-apiserver/test/framework"
+)
+
+// certManagerGroup has kinds that the test's cluster does not have.
+const certManagerGroup = "cert-manager.io/"
+
+// TestManifests has the kube-apiserver check every manifest, and looks at what it
+// does not check.
+func TestManifests(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(framework.DeployDir(), "*", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("manifests: %v, %v", files, err)
+	}
+	for _, file := range files {
+		name := strings.TrimPrefix(file, framework.DeployDir()+"/")
+		if filepath.Base(file) == "kustomization.yaml" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var object metav1.PartialObjectMetadata
+			if err := yaml.Unmarshal(data, &object); err != nil {
+				t.Fatal(err)
+			}
+			kustomization, err := os.ReadFile(filepath.Join(filepath.Dir(file), "kustomization.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case strings.Contains("\n"+string(data), "\n---"):
+				t.Error("more than one object in a file")
+			case strings.Contains(string(data), "insecureSkipTLSVerify"):
+				t.Error("the aggregation layer must verify the server")
+			case !strings.Contains(string(kustomization), " "+filepath.Base(file)+"\n"):
+				t.Error("the kustomization does not have it")
+			case strings.HasPrefix(object.APIVersion, certManagerGroup):
+				return
+			}
+			if _, err := cp.Kubectl("", "apply", "--dry-run=server", "--validate=strict", "-f", file); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestKustomize builds what a user would with the component for cert-manager.
+func TestKustomize(t *testing.T) {
+	dir := t.TempDir()
+	deploy, err := filepath.Rel(evalSymlinks(t, dir), evalSymlinks(t, framework.DeployDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("resources: [%[1]s/base]\ncomponents: [%[1]s/cert-manager]\n", deploy)
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var secret, injected string
+	certificates := map[string]string{}
+	for _, document := range strings.Split(kubectl(t, "kustomize", dir), "\n---\n") {
+		var object struct {
+			metav1.TypeMeta   `json:",inline"`
+			metav1.ObjectMeta `json:"metadata"`
+			Spec              struct {
+				SecretName string   `json:"secretName"`
+				DNSNames   []string `json:"dnsNames"`
+			} `json:"spec"`
+		}
+		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+			t.Fatal(err)
+		}
+		switch object.Kind {
+		case "APIService":
+			injected = object.Annotations["cert-manager.io/inject-ca-from"]
+		case "Certificate":
+			certificates[object.Namespace+"/"+object.Name] = fmt.Sprint(object.Spec.SecretName, object.Spec.DNSNames)
+		case "StatefulSet":
+			secret = podTemplate(t).Spec.Volumes[0].Secret.SecretName
+		}
+	}
+	if want := secret + "[policy-apiserver.policy-system.svc]"; secret == "" || certificates[injected] != want {
+		t.Errorf("the APIService trusts the certificate %q of %v, the Pod has the Secret %q", injected, certificates, secret)
+	}
+}
+
+func evalSymlinks(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func podTemplate(t *testing.T) corev1.PodTemplateSpec {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(framework.DeployDir(), "base", "statefulset.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set appsv1.StatefulSet
+	if err := yaml.UnmarshalStrict(data, &set); err != nil {
+		t.Fatal(err)
+	}
+	return set.Spec.Template
+}
+
+// TestPod is admitted by the namespace's Pod Security level, restricted, and has
+// flags that the server knows.
+func TestPod(t *testing.T) {
+	pod := podTemplate(t)
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "spec": pod.Spec,
+		"metadata": map[string]any{"name": "policy-apiserver-0", "namespace": "policy-system", "labels": pod.Labels},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cp.Kubectl(strings.Replace(string(data), `"volumes":[`, `"volumes":[{"name":"data","emptyDir":{}},`, 1), "create", "--dry-run=server", "-f", "-"); err != nil {
+		t.Error(err)
+	}
+	args := append(pod.Spec.Containers[0].Args, "--help")
+	if out, err := exec.Command(server.Binary, args...).CombinedOutput(); err != nil {
+		t.Errorf("%v: %v: %.300s", args, err, out)
+	}
+}
+
+// TestRights are those that artifacts/deploy gives the server, and no more.
+func TestRights(t *testing.T) {
+	for what, want := range map[string]string{
+		"list pods":                        "yes",
+		"watch secrets":                    "yes",
+		"list nodes":                       "yes",
+		"watch widgets.some.example.io":    "yes",
+		"list flowschemas":                 "yes",
+		"create customresourcedefinitions": "yes",
+		"update customresourcedefinitions": "yes",
+		"delete customresourcedefinitions": "no",
+		"create tokenreviews":              "yes",
+		"create subjectaccessreviews":      "yes",
+		"create pods":                      "no",
+		"update configmaps":                "no",
+		"patch apiservices":                "no",
+		"update constrainttemplates":       "no",
+		"create serviceaccounts/token":     "no",
+		"impersonate users":                "no",
+		"bind clusterroles":                "no",
+	} {
+		args := append([]string{"auth", "can-i", "-A", "--as=system:serviceaccount:policy-system:policy-apiserver"}, strings.Fields(what)...)
+		out, err := cp.Kubectl("", args...)
+		if got := strings.Fields(out); len(got) == 0 || got[len(got)-1] != want {
+			t.Errorf("%s: got %q (%v), want %s", what, out, err, want)
+		}
+	}
+}
+
+// TestTemplateDefinition has the same schema in all versions, except for the default
+// that is left in a template of which version it was written as.
+func TestTemplateDefinition(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(framework.DeployDir(), "constrainttemplate-crd", "constrainttemplates.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd struct {
+		Spec struct {
+			Versions []struct {
+				Name   string `json:"name"`
+				Schema any    `json:"schema"`
+			} `json:"versions"`
+		} `json:"spec"`
+	}
+	if err := yaml.Unmarshal(data, &crd); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, version := range crd.Spec.Versions {
+		schema, err := json.Marshal(version.Schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[version.Name] = string(schema)
+	}
+	old := strings.NewReplacer(`"default":false`, `"default":true`, `{"legacySchema":false}`, `{"legacySchema":true}`).Replace(got["v1"])
+	if diff := cmp.Diff(map[string]string{"v1": got["v1"], "v1beta1": old, "v1alpha1": old}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestMakeCerts runs hack/make-certs.sh twice, as for a renewal, and serves with what
+// it makes: each time the kube-apiserver verifies the server all along.
+func TestMakeCerts(t *testing.T) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("openssl is not installed")
+	}
+	path := filepath.Dir(cp.Binaries.Kubectl) + string(os.PathListSeparator) + os.Getenv("PATH")
+	reachable := func() error {
+		_, err := cp.Kubectl("", "get", "csum")
+		return err
+	}
+	t.Setenv("PATH", path)
+	t.Setenv("KUBECONFIG", cp.AdminKubeconfig)
+	for range 2 {
+		if out, err := exec.Command(filepath.Join(framework.DeployDir(), "..", "..", "hack", "make-certs.sh")).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		// The server still has the certificate from before.
+		if err := reachable(); err != nil {
+			t.Error(err)
+		}
+		for file, key := range map[string]string{server.Cert: `tls\.crt`, server.Key: `tls\.key`} {
+			data, err := base64.StdEncoding.DecodeString(kubectl(t, "get", "secret", "policy-apiserver-tls", "-n", "policy-system", "-o", "jsonpath={.data."+key+"}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bundle, err := base64.StdEncoding.DecodeString(kubectl(t, "get", "apiservice", "v1alpha1.policy.example.io", "-o", "jsonpath={.spec.caBundle}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(bundle)
+		want, err := tls.LoadX509KeyPair(server.Cert, server.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The server picks the new certificate up while it runs.
+		eventually(t, 90*time.Second, "new certificate", func() error {
+			connection, err := tls.Dial("tcp", server.Address(), &tls.Config{RootCAs: pool, ServerName: "policy-apiserver.policy-system.svc"})
+			if err != nil {
+				return err
+			}
+			defer connection.Close()
+			if !connection.ConnectionState().PeerCertificates[0].Equal(want.Leaf) {
+				return fmt.Errorf("the server still has the old one")
+			}
+			return nil
+		})
+		if err := reachable(); err != nil {
+			t.Error(err)
+		}
+	}
+}
