@@ -7,6 +7,7 @@ require (
 	github.com/open-policy-agent/frameworks/constraint v0.0.0-20260616163050-e1eaa1bf6d62
 	golang.org/x/sync v0.24.0
 	k8s.io/apimachinery v0.37.2
+	pgregory.net/rapid v1.3.0
 	policy.example.io/policy-apiserver v0.0.0
 	policy.example.io/policy-apiserver/test/differential/peer v0.0.0
 	sigs.k8s.io/controller-runtime v0.24.1

@@ -24,7 +24,7 @@ type Question struct {
 // Object is an object and its Namespace, which may be absent.
 type Object struct {
 	Object    json.RawMessage
-	Namespace json.RawMessage
+	Namespace json.RawMessage `json:",omitempty"`
 }
 
 // Answer says what became of each object of a Question.
@@ -46,7 +46,7 @@ type Review struct {
 type Result struct {
 	Kind, Name  string
 	Message     string
-	Details     json.RawMessage // nil if there are none
+	Details     json.RawMessage `json:",omitempty"`
 	Enforcement string
 	Actions     []string // of a scoped constraint, sorted
 }
@@ -63,7 +63,7 @@ func Evaluate(ctx context.Context, q *Question, first ...drivers.Driver) (*Answe
 		if err != nil {
 			return nil, err
 		}
-		if err := a.AddTemplate(ctx, obj); err != nil {
+		if err := a.tryTemplate(ctx, obj); err != nil {
 			kind, _, _ := unstructured.NestedString(obj.Object, "spec", "crd", "spec", "names", "kind")
 			answer.Rejected[cmp.Or(kind, obj.GetName())] = err.Error()
 		}
@@ -94,6 +94,17 @@ func Evaluate(ctx context.Context, q *Question, first ...drivers.Driver) (*Answe
 		answer.Reviews = append(answer.Reviews, *review)
 	}
 	return answer, nil
+}
+
+// tryTemplate adds a template. That Gatekeeper panics about it is an error, as it
+// is in its controllers.
+func (a *Audit) tryTemplate(ctx context.Context, obj *unstructured.Unstructured) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return a.AddTemplate(ctx, obj)
 }
 
 func (a *Audit) evaluate(ctx context.Context, o Object) (*Review, error) {

@@ -1,0 +1,257 @@
+package differential
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// disagreement is a verdict in which the engines differ.
+type disagreement struct {
+	test string
+	subject
+	ours, theirs verdict
+}
+
+// difference is a way in which the engines differ.
+type difference struct {
+	name   string
+	reason string
+	// fault is true if the engines should not differ, and the reason says what to
+	// mend.
+	fault bool
+	// after names another difference: while that occurs, this one need not.
+	after   string
+	applies func(disagreement) bool
+	hits    atomic.Int64
+}
+
+// Names of differences that last until the engine evaluates more.
+const (
+	noCEL       = "CEL is not evaluated yet"
+	noInventory = "data.inventory is not loaded yet"
+)
+
+var (
+	evalError = regexp.MustCompile(`^[^:]+:\d+: eval_[a-z_]+_error: `)
+	celError  = regexp.MustCompile(`resulted in error: |^compilation error: |cost budget|^expression '|^match condition|no such key`)
+)
+
+// anyMatch tells whether one of some texts matches.
+func anyMatch(texts []string, pattern *regexp.Regexp) bool {
+	return slices.ContainsFunc(texts, pattern.MatchString)
+}
+
+// in is a predicate: the case is one of these, and the outcomes are as given. A
+// template is either rejected or not.
+func in(ours, theirs string, cases ...string) func(disagreement) bool {
+	same := func(d disagreement, got, want string) bool {
+		if d.Object == "" {
+			return (got == rejected) == (want == rejected)
+		}
+		return got == want
+	}
+	return func(d disagreement) bool {
+		return slices.Contains(cases, d.test) && same(d, d.ours.Outcome, ours) && same(d, d.theirs.Outcome, theirs)
+	}
+}
+
+// either is a predicate: one of these applies.
+func either(predicates ...func(disagreement) bool) func(disagreement) bool {
+	return func(d disagreement) bool {
+		return slices.ContainsFunc(predicates, func(p func(disagreement) bool) bool { return p(d) })
+	}
+}
+
+// differences are all differences there may be. One that no case of TestCases
+// shows any more fails it.
+var differences = []*difference{
+	{
+		name:   "errors are not violations",
+		reason: "Gatekeeper reports an error of evaluation as a violation, with the error as its message; here it is an error of the constraint and the object.",
+		applies: func(d disagreement) bool {
+			return d.ours.Outcome == failed && len(d.theirs.Violations) == 1 && evalError.MatchString(d.theirs.Violations[0])
+		},
+	},
+	{
+		name:   "errors stay with their constraint",
+		reason: "Gatekeeper evaluates all constraints of a template in one query, and an error of one becomes the result of all; here each is evaluated by itself.",
+		applies: func(d disagreement) bool {
+			return (d.ours.Outcome == violated || d.ours.Outcome == none) && len(d.theirs.Violations) == 1 && evalError.MatchString(d.theirs.Violations[0])
+		},
+	},
+	{
+		name:   "a msg that is no text is an error of its constraint",
+		reason: "Gatekeeper's review of the object fails.",
+		applies: func(d disagreement) bool {
+			return d.theirs.Outcome == lost && d.ours.Outcome == failed && strings.Contains(d.ours.Message, "msg of a violation is ")
+		},
+	},
+	{
+		name:   "results of other constraints are kept",
+		reason: "When Gatekeeper's review of an object fails, the results of all constraints for it are lost.",
+		applies: func(d disagreement) bool {
+			return d.theirs.Outcome == lost && (d.ours.Outcome == violated || d.ours.Outcome == none)
+		},
+	},
+	{
+		name:   "a match block that cannot be decided is an error",
+		reason: "Gatekeeper reports it as a violation (an autoreject).",
+		applies: func(d disagreement) bool {
+			return d.ours.Outcome == failed && strings.HasPrefix(d.ours.Message, "match: ") && has(d.theirs.Violations, "unable to match constraints: ")
+		},
+	},
+	{
+		name:   "functions that reach beyond the object",
+		reason: "http.send is disabled by Gatekeeper's charts; here the network, the environment and the parser are out of reach as well.",
+		applies: func(d disagreement) bool {
+			return d.ours.Outcome == rejected && strings.Contains(d.ours.Message, "may not use this built-in function here")
+		},
+	},
+	{
+		name:   "numbers of the object are exact",
+		reason: "Gatekeeper decodes the object to float64: a million is printed as 1e+06, and integers of more than 53 bits are rounded.",
+		applies: either(
+			in(violated, violated, "million of the object", "million of the object as JSON", "million of the object with %d", "large number of the object",
+				"large number of the object plus one", "numbers of details"),
+			in(violated, none, "large number of the object compared"),
+		),
+	},
+	{
+		name:    "a later OPA",
+		reason:  "Gatekeeper v3.23.1 has OPA v1.17; since then, YAML is indented in another way, and the verbs of sprintf name another type.",
+		applies: in(violated, violated, "object as YAML", "wrong formats"),
+	},
+	{
+		name:    "the Namespace has its type",
+		reason:  "Gatekeeper's typed client empties apiVersion and kind of namespaceObject.",
+		applies: in(violated, none, "type of the Namespace"),
+	},
+	{
+		name:    "defaults come before validation",
+		reason:  "As in the kube-apiserver, which stores what comes out; Gatekeeper's client alone validates first. A null that has a default is replaced by it.",
+		applies: in(violated, rejected, "default of what is required", "null"),
+	},
+	{
+		name:    "a spec that is null is absent",
+		reason:  "A kube-apiserver does not store it; in a directory it is as good as none.",
+		applies: in(violated, rejected, "spec is null"),
+	},
+	{
+		name:    "versions and names that no kube-apiserver serves",
+		reason:  "They are only found in directories, where nothing else would be meant by them.",
+		applies: in(violated, rejected, "unknown version", "v1", "name that is no DNS name"),
+	},
+	{
+		name:    "two programs of Rego",
+		reason:  "Gatekeeper evaluates the first and says nothing of the other; here the template is rejected.",
+		applies: in(rejected, violated, "two programs of Rego"),
+	},
+	{
+		name:   "references to libraries",
+		reason: "Gatekeeper moves libraries to data.libs and misses references in the heads of rules and to all of data.lib; here libraries stay where they say they are.",
+		applies: either(
+			in(violated, none, "library without import", "all of a library", "libraries itself"),
+			in(violated, violated, "all libraries"),
+		),
+	},
+	{
+		name:    "details that are null are kept",
+		reason:  "Gatekeeper's results do not tell them from none.",
+		applies: in(violated, violated, "details are null"),
+	},
+	{
+		name:    "an empty action is the default",
+		reason:  `Gatekeeper reports the action "", which no client can make anything of.`,
+		applies: in(violated, violated, `action ""`),
+	},
+
+	{
+		name:   noCEL,
+		reason: "Templates with code of the engine K8sNativeValidation are rejected.",
+		applies: func(d disagreement) bool {
+			return d.ours.Outcome == rejected && strings.Contains(d.ours.Message, "K8sNativeValidation, which is not evaluated by this version")
+		},
+	},
+	{
+		name:   "errors of CEL are not violations",
+		reason: "Gatekeeper reports one violation for each validation that fails to compile or evaluate, if failurePolicy is Fail; here the constraint has an error.",
+		after:  noCEL,
+		applies: func(d disagreement) bool {
+			return strings.HasPrefix(d.test, "CEL: ") && d.ours.Outcome == failed && anyMatch(d.theirs.Violations, celError)
+		},
+	},
+	{
+		name:    "violations of CEL are a set",
+		reason:  "Gatekeeper reports a message as often as validations give it; here violations are a set, as those of Rego are.",
+		after:   noCEL,
+		applies: in(violated, violated, "CEL: the same message twice"),
+	},
+	{
+		name:    noInventory,
+		reason:  "Results are deferred, and say so.",
+		applies: func(d disagreement) bool { return d.ours.Outcome == deferred },
+	},
+
+	{
+		name: "scoped without actions is not audited and not rejected", fault: true,
+		reason:  "enforcementAction scoped without scopedEnforcementActions is a mistake that Gatekeeper rejects; here nothing tells that the constraint has no effect.",
+		applies: in(none, rejected, "scoped without actions"),
+	},
+	{
+		name: "scoped in capitals", fault: true,
+		reason: "Only scoped in lower case is scoped; Scoped is an unknown action, which is audited. Here the constraint may silently not be.",
+		applies: func(d disagreement) bool {
+			return strings.HasPrefix(d.test, "scoped in capitals")
+		},
+	},
+	{
+		name: "no Namespace is null", fault: true,
+		reason: "input.review.namespaceObject of an object whose Namespace is absent or not known is an empty object in Gatekeeper, so that object.get(input.review.namespaceObject, ...) has its default; of null it is undefined.",
+		applies: either(
+			in(violated, none, "no Namespace"),
+			in(none, violated, "field of no Namespace"),
+		),
+	},
+	{
+		name: "parameters without a schema", fault: true,
+		reason:  "Without openAPIV3Schema (and without legacySchema) the constraint's schema has no parameters: Gatekeeper rejects them and its CRD prunes them. Here any are accepted, also in the CRD.",
+		applies: in(violated, rejected, "no validation", "empty validation", "empty validation, v1beta1, not legacy"),
+	},
+	{
+		name: "parameters that are no object", fault: true,
+		reason:  "A schema may allow an array or text as parameters, and that of legacySchema without openAPIV3Schema does.",
+		applies: in(rejected, violated, "empty validation, v1beta1", "empty validation, legacy", "schema of another type"),
+	},
+	{
+		name: "schemas that no CRD can have", fault: true,
+		reason:  "Gatekeeper validates the constraint's CRD (ValidateCustomResourceDefinition); here a template is accepted whose CRD a kube-apiserver refuses.",
+		applies: in(violated, rejected, "default of the wrong type", "unknown type", "unique items"),
+	},
+	{
+		name: "another engine beside Rego", fault: true,
+		reason:  "Gatekeeper ignores code of engines that it does not know if there is one that it knows; here the template is rejected.",
+		applies: in(rejected, violated, "unknown engine beside Rego"),
+	},
+	{
+		name: "violation need not be a partial set", fault: true,
+		reason:  "A complete rule whose value is a set, and a partial object, have violations in Gatekeeper; here the template is rejected for having no rule violation.",
+		applies: in(rejected, violated, "violation is a set", "violation is a set in v1", "violation maps objects"),
+	},
+	{
+		name: "violation with a longer name", fault: true,
+		reason:  "violation.a is accepted as the rule violation, and each evaluation is an error; Gatekeeper rejects the template.",
+		applies: in(failed, rejected, "violation has a longer name"),
+	},
+	{
+		name: "import of data.lib", fault: true,
+		reason:  "Gatekeeper allows it.",
+		applies: in(rejected, violated, "import of data.lib"),
+	},
+	{
+		name: "elements that cannot have a msg", fault: true,
+		reason:  "If the type checker knows that no element of violation has a msg, Gatekeeper rejects the template; here all objects seem to comply.",
+		applies: in(none, rejected, "without msg", "element is text", "element is an array", "element is a set", "element is null"),
+	},
+}
