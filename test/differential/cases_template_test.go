@@ -15,6 +15,7 @@ var tellParameters = says(`msg := json.marshal(input.parameters)`)
 
 func templateCases() []testCase {
 	good := templateWith("v1", paramSchema, v0Target(always))
+	crd, _, _ := strings.Cut(good, "  targets:")
 	with := func(name, old, new string) testCase {
 		return program(name, strings.Replace(good, old, new, 1))
 	}
@@ -28,7 +29,7 @@ func templateCases() []testCase {
 		with("another target", "admission.k8s.gatekeeper.sh", "other.example.com"),
 		with("no target name", "target: admission.k8s.gatekeeper.sh", `target: ""`),
 		with("two targets", "  targets:\n", "  targets:\n  - {target: admission.k8s.gatekeeper.sh, rego: \"package a\\nviolation[{\\\"msg\\\": \\\"x\\\"}] { true }\"}\n"),
-		{name: "no targets", templates: []string{good[:strings.Index(good, "  targets:")] + "  targets: []\n"}, constraints: []string{"{}"}},
+		{name: "no targets", templates: []string{crd + "  targets: []\n"}, constraints: []string{"{}"}},
 		{name: "no template", constraints: []string{"{}"}},
 		with("unknown version", "templates.gatekeeper.sh/v1\n", "templates.gatekeeper.sh/v2\n"),
 		with("legacySchema of no schema", paramSchema, "validation: {legacySchema: true}"),

@@ -101,8 +101,12 @@ var validTexts = rapid.SampledFrom([]string{"", "a", "b", "shop", "A.b_c"})
 func randomObjects(t *rapid.T) []object {
 	var objects []object
 	types := rapid.SampledFrom([][2]string{
-		{"v1", "Pod"}, {"v1", "Namespace"}, {"example.com/v1", "Namespace"}, {"apps/v1", "Deployment"},
-		{"rbac.authorization.k8s.io/v1", "ClusterRole"}, {"example.com/v1", "Widget"},
+		{"v1", "Pod"},
+		{"v1", "Namespace"},
+		{"example.com/v1", "Namespace"},
+		{"apps/v1", "Deployment"},
+		{"rbac.authorization.k8s.io/v1", "ClusterRole"},
+		{"example.com/v1", "Widget"},
 	})
 	for i := range rapid.IntRange(1, 6).Draw(t, "objects") {
 		kind := types.Draw(t, "type")

@@ -122,15 +122,13 @@ func (a *Audit) evaluate(ctx context.Context, o Object) (*Review, error) {
 			return nil, err
 		}
 	}
-	results, err := a.Review(ctx, obj, namespace)
-	if err != nil {
-		return &Review{Error: err.Error()}, nil
-	}
 	review := &Review{}
-	if review.Results, err = Convert(results); err != nil {
-		return nil, err
+	results, lost := a.Review(ctx, obj, namespace)
+	if lost != nil {
+		review.Error = lost.Error()
 	}
-	return review, nil
+	review.Results, err = Convert(results)
+	return review, err
 }
 
 // Convert brings results into an order, and their details into JSON.
