@@ -22,11 +22,9 @@ import (
 	"policy.example.io/policy-apiserver/test/framework"
 )
 
-// certManagerGroup has kinds that the test's cluster does not have.
-const certManagerGroup = "cert-manager.io/"
-
-// TestManifests has the kube-apiserver check every manifest, and looks at what it
-// does not check.
+// TestManifests looks at what the kube-apiserver does not check. It has checked the
+// rest when the framework applied them, except those of cert-manager, whose kinds it
+// does not have.
 func TestManifests(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(framework.DeployDir(), "*", "*.yaml"))
 	if err != nil || len(files) == 0 {
@@ -42,10 +40,6 @@ func TestManifests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var object metav1.PartialObjectMetadata
-			if err := yaml.Unmarshal(data, &object); err != nil {
-				t.Fatal(err)
-			}
 			kustomization, err := os.ReadFile(filepath.Join(filepath.Dir(file), "kustomization.yaml"))
 			if err != nil {
 				t.Fatal(err)
@@ -57,11 +51,6 @@ func TestManifests(t *testing.T) {
 				t.Error("the aggregation layer must verify the server")
 			case !strings.Contains(string(kustomization), " "+filepath.Base(file)+"\n"):
 				t.Error("the kustomization does not have it")
-			case strings.HasPrefix(object.APIVersion, certManagerGroup):
-				return
-			}
-			if _, err := cp.Kubectl("", "apply", "--dry-run=server", "--validate=strict", "-f", file); err != nil {
-				t.Error(err)
 			}
 		})
 	}
