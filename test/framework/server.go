@@ -109,7 +109,7 @@ func (s *Server) Start(args ...string) error {
 		return err
 	}
 	return s.process.waitFor("policy-apiserver", time.Minute, func() error {
-		return client.Discovery().RESTClient().Get().AbsPath("/apis/policy.example.io/v1alpha1/auditresults").Do(context.Background()).Error()
+		return client.Discovery().RESTClient().Get().AbsPath("/apis/policy.example.io/v1alpha1/auditresults").Param("limit", "1").Do(context.Background()).Error()
 	})
 }
 
