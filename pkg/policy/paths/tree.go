@@ -1,0 +1,71 @@
+package paths
+
+// Tree is the set of paths that a program reads below one value. Its zero value is a
+// program that only asks whether the value is there and of which type it is, and
+// what it is if it is neither an object nor an array.
+type Tree struct {
+	fields map[string]*Tree
+	each   *Tree
+	whole  bool
+	// several is true if the tree is of more than one value of the document.
+	several bool
+}
+
+// Field returns the tree below a field of an object.
+func (t *Tree) Field(name string) *Tree {
+	if t.fields == nil {
+		t.fields = map[string]*Tree{}
+	}
+	if t.fields[name] == nil {
+		t.fields[name] = &Tree{several: t.several}
+	}
+	return t.fields[name]
+}
+
+// Each returns the tree below every element of an array or every field of an object.
+// The number of elements and the names of fields are read with it.
+func (t *Tree) Each() *Tree {
+	if t.each == nil {
+		t.each = &Tree{several: true}
+	}
+	return t.each
+}
+
+// Several tells whether the tree stands for more than one value of a document: it is
+// below an Each.
+func (t *Tree) Several() bool { return t.several }
+
+// ReadAll says that the whole value is read. It tells whether that is news.
+func (t *Tree) ReadAll() bool {
+	news := !t.whole
+	t.whole = true
+	return news
+}
+
+// Whole tells whether the whole value is read.
+func (t *Tree) Whole() bool { return t.whole }
+
+// Reads tells whether anything of the value at a path of field names may be read.
+func (t *Tree) Reads(path ...string) bool {
+	if t == nil {
+		return false
+	}
+	if t.whole || len(path) == 0 {
+		return true
+	}
+	return t.fields[path[0]].Reads(path[1:]...) || t.each.Reads(path[1:]...)
+}
+
+// Add adds what another tree reads.
+func (t *Tree) Add(other *Tree) {
+	if other == nil {
+		return
+	}
+	t.whole = t.whole || other.whole
+	for name, sub := range other.fields {
+		t.Field(name).Add(sub)
+	}
+	if other.each != nil {
+		t.Each().Add(other.each)
+	}
+}
