@@ -1,0 +1,209 @@
+package vap
+
+import (
+	"fmt"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+)
+
+// Subject is an object to be judged.
+type Subject struct {
+	Object *unstructured.Unstructured
+	// Namespace of the object, nil if it is in none or it is not known.
+	Namespace *unstructured.Unstructured
+	// Resource that the object was read from.
+	Resource   schema.GroupVersionResource
+	Namespaced bool
+}
+
+// namespace of a request for the subject. Requests for a Namespace are in it.
+func (s *Subject) namespace() string {
+	if isNamespaces(s.Resource) {
+		return s.Object.GetName()
+	}
+	if !s.Namespaced {
+		return ""
+	}
+	return s.Object.GetNamespace()
+}
+
+func isNamespaces(gvr schema.GroupVersionResource) bool {
+	return gvr.Group == "" && gvr.Resource == "namespaces"
+}
+
+// isExempt tells whether no policy matches a resource, lest policies lock
+// themselves in.
+func isExempt(gvr schema.GroupVersionResource) bool {
+	if gvr.Group != admissionregistrationv1.GroupName {
+		return false
+	}
+	switch gvr.Resource {
+	case "validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
+		return true
+	}
+	return false
+}
+
+// operations are those by which objects come to be what they are.
+func operations() []admission.Operation {
+	return []admission.Operation{admission.Create, admission.Update}
+}
+
+// matcher is a compiled matchConstraints or matchResources.
+type matcher struct {
+	namespaceSelector labels.Selector
+	objectSelector    labels.Selector
+	rules             []rule // none select everything
+	excluded          []rule
+}
+
+type rule struct {
+	admissionregistrationv1.RuleWithOperations
+	names []string // none are all
+}
+
+func newMatcher(r *admissionregistrationv1.MatchResources) (*matcher, error) {
+	// Any version of a resource is equivalent to any other, by default.
+	exact := r.MatchPolicy != nil && *r.MatchPolicy == admissionregistrationv1.Exact
+	m := &matcher{rules: newRules(r.ResourceRules, exact), excluded: newRules(r.ExcludeResourceRules, exact)}
+	var err error
+	if m.namespaceSelector, err = selector(r.NamespaceSelector); err != nil {
+		return nil, fmt.Errorf("namespaceSelector: %w", err)
+	}
+	if m.objectSelector, err = selector(r.ObjectSelector); err != nil {
+		return nil, fmt.Errorf("objectSelector: %w", err)
+	}
+	return m, nil
+}
+
+// selector is nil if it selects everything.
+func selector(s *metav1.LabelSelector) (labels.Selector, error) {
+	if s == nil {
+		return nil, nil
+	}
+	return metav1.LabelSelectorAsSelector(s)
+}
+
+func newRules(list []admissionregistrationv1.NamedRuleWithOperations, exact bool) []rule {
+	var out []rule
+	for _, named := range list {
+		r := rule{RuleWithOperations: named.RuleWithOperations, names: named.ResourceNames}
+		if !exact {
+			r.APIVersions = []string{"*"}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (r *rule) matches(attr admission.Attributes) bool {
+	m := rules.Matcher{Rule: r.RuleWithOperations, Attr: attr}
+	return m.Matches()
+}
+
+// matchesResource tells whether the rules select the object of a request.
+func (m *matcher) matchesResource(attr admission.Attributes) bool {
+	if m == nil {
+		return true
+	}
+	matches := func(r rule) bool {
+		return r.matches(attr) && (len(r.names) == 0 || slices.Contains(r.names, attr.GetName()))
+	}
+	if slices.ContainsFunc(m.excluded, matches) {
+		return false
+	}
+	return len(m.rules) == 0 || slices.ContainsFunc(m.rules, matches)
+}
+
+// matchesKind tells whether the rules select an object of some name.
+func (m *matcher) matchesKind(attr admission.Attributes) bool {
+	if m == nil {
+		return true
+	}
+	if slices.ContainsFunc(m.excluded, func(r rule) bool { return len(r.names) == 0 && r.matches(attr) }) {
+		return false
+	}
+	return len(m.rules) == 0 || slices.ContainsFunc(m.rules, func(r rule) bool { return r.matches(attr) })
+}
+
+func (m *matcher) needsNamespace() bool {
+	return m != nil && m.namespaceSelector != nil && !m.namespaceSelector.Empty()
+}
+
+// matchesSelectors tells whether the selectors select an object. The error says
+// that its Namespace is not known.
+func (m *matcher) matchesSelectors(s *Subject) (bool, error) {
+	if m == nil {
+		return true, nil
+	}
+	if m.objectSelector != nil && !m.objectSelector.Matches(labels.Set(s.Object.GetLabels())) {
+		return false, nil
+	}
+	switch {
+	case !m.needsNamespace():
+		return true, nil
+	case isNamespaces(s.Resource):
+		return m.namespaceSelector.Matches(labels.Set(s.Object.GetLabels())), nil
+	case !s.Namespaced:
+		return true, nil
+	case s.Namespace == nil:
+		return false, fmt.Errorf("the Namespace %s is not known, and the namespaceSelector needs it", s.Object.GetNamespace())
+	}
+	return m.namespaceSelector.Matches(labels.Set(s.Namespace.GetLabels())), nil
+}
+
+// SelectsKind tells whether objects of a resource can match, by the rules of the
+// policy and the binding for objects that are created or updated.
+func (b *Binding) SelectsKind(gvr schema.GroupVersionResource, namespaced bool) bool {
+	if isExempt(gvr) {
+		return false
+	}
+	namespace := ""
+	if namespaced || isNamespaces(gvr) {
+		namespace = "any"
+	}
+	for _, operation := range operations() {
+		attr := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, namespace, "", gvr, "", operation, nil, false, nil)
+		if b.Policy.match.matchesKind(attr) && b.match.matchesKind(attr) {
+			return true
+		}
+	}
+	return false
+}
+
+// matches tells whether policy and binding match an object, and of which operation
+// the request is that they match.
+func (b *Binding) matches(s *Subject) (operation admission.Operation, ok bool, err error) {
+	if isExempt(s.Resource) {
+		return "", false, nil
+	}
+	for _, o := range operations() {
+		attr := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, s.namespace(), s.Object.GetName(), s.Resource, "", o, nil, false, nil)
+		if b.Policy.match.matchesResource(attr) && b.match.matchesResource(attr) {
+			operation = o
+			break
+		}
+	}
+	if operation == "" {
+		return "", false, nil
+	}
+	// One selector that does not match is enough, whatever the other needs.
+	byPolicy, policyErr := b.Policy.match.matchesSelectors(s)
+	byBinding, bindingErr := b.match.matchesSelectors(s)
+	switch {
+	case !byPolicy && policyErr == nil, !byBinding && bindingErr == nil:
+		return "", false, nil
+	case policyErr != nil:
+		return "", false, fmt.Errorf("policy %s: spec.matchConstraints: %w", b.Policy.Name, policyErr)
+	case bindingErr != nil:
+		return "", false, fmt.Errorf("spec.matchResources: %w", bindingErr)
+	}
+	return operation, true, nil
+}
