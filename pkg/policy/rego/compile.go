@@ -8,6 +8,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
+
+	"policy.example.io/policy-apiserver/pkg/policy/paths"
 )
 
 // Source of a program.
@@ -28,8 +30,11 @@ type Program struct {
 	store    storage.Store
 	// ReadsInventory is true if the program refers to data.inventory.
 	ReadsInventory bool
-	// ReadsNamespace is true if the program may read input.review.namespaceObject.
-	ReadsNamespace bool
+	// Nondeterministic is true if the program uses built-ins whose answer depends on
+	// more than their arguments, such as the clock.
+	Nondeterministic bool
+	// Reads is what the program reads of input.review.
+	Reads *paths.Tree
 }
 
 // templatePackage is where template modules are put, whatever package they name.
@@ -79,7 +84,6 @@ func Compile(src Source) (*Program, error) {
 		errs = append(errs, explain(err, src.V1))
 	} else {
 		errs = append(errs, checkTemplate(module)...)
-		p.inspect(module)
 		module.Package.Path = ast.Ref{ast.DefaultRootDocument, ast.InternedTerm(templatePackage)}
 		modules["rego"] = module
 	}
@@ -91,7 +95,6 @@ func Compile(src Source) (*Program, error) {
 			continue
 		}
 		errs = append(errs, checkLib(lib)...)
-		p.inspect(lib)
 		modules[name] = lib
 	}
 	if len(errs) > 0 {
@@ -101,6 +104,7 @@ func Compile(src Source) (*Program, error) {
 	if p.compiler.Compile(modules); p.compiler.Failed() {
 		return nil, explain(p.compiler.Errors, src.V1)
 	}
+	p.inspect()
 	query, err := ast.ParseBodyWithOpts(fmt.Sprintf("result = data.%s.violation", templatePackage), options)
 	if err != nil {
 		return nil, fmt.Errorf("parse the query: %w", err)

@@ -4,5 +4,8 @@
 // number of library modules below data.lib. It is compiled once; evaluations
 // share the compiled query and are independent of each other.
 //
-// It imports OPA and nothing of Kubernetes.
+// What a program reads of its input is found out when it is compiled (reads.go), so
+// that it can be evaluated on a projection of it.
+//
+// It imports OPA, the package paths, and nothing of Kubernetes.
 package rego

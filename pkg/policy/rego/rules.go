@@ -67,55 +67,20 @@ func checkData(m *ast.Module) []error {
 	return errs
 }
 
-// inspect finds out what a module may read. It errs on the side of reading.
-func (p *Program) inspect(m *ast.Module) {
-	for _, rule := range m.Rules {
-		ast.WalkRefs(rule, func(ref ast.Ref) bool {
-			if len(ref) == 0 {
-				return false
-			}
+// inspect finds out what a program reads, and whether it says the same each time.
+func (p *Program) inspect() {
+	p.Reads = inputReads(p.compiler).Field("review")
+	for _, module := range p.compiler.Modules {
+		ast.WalkRefs(module, func(ref ast.Ref) bool {
 			if ref[0].Equal(ast.DefaultRootDocument) && len(ref) > 1 && isString(ref[1], "inventory") {
 				p.ReadsInventory = true
 			}
-			if ref[0].Equal(ast.InputRootDocument) {
-				p.ReadsNamespace = p.ReadsNamespace || mayReadNamespace(ref)
-			}
-			return false
-		})
-		ast.WalkTerms(rule, func(t *ast.Term) bool {
-			// The bare document, as an argument of a function.
-			if v, ok := t.Value.(ast.Var); ok && v == ast.InputRootDocument.Value.(ast.Var) {
-				p.ReadsNamespace = p.ReadsNamespace || !insideRef(rule, t)
+			if builtin := ast.BuiltinMap[ref.String()]; builtin != nil && builtin.Nondeterministic {
+				p.Nondeterministic = true
 			}
 			return false
 		})
 	}
-}
-
-// mayReadNamespace tells whether a reference into input can lead to
-// review.namespaceObject.
-func mayReadNamespace(ref ast.Ref) bool {
-	for i, name := range []string{"review", "namespaceObject"} {
-		if len(ref) <= i+1 {
-			return true // the whole document is used
-		}
-		s, ok := ref[i+1].Value.(ast.String)
-		if ok && string(s) != name {
-			return false
-		}
-	}
-	return true
-}
-
-// insideRef tells whether a term is the head of a reference of a rule, where
-// mayReadNamespace has judged it.
-func insideRef(rule *ast.Rule, t *ast.Term) bool {
-	found := false
-	ast.WalkRefs(rule, func(ref ast.Ref) bool {
-		found = found || len(ref) > 1 && ref[0] == t
-		return found
-	})
-	return found
 }
 
 func isString(t *ast.Term, s string) bool {

@@ -1,0 +1,382 @@
+package rego
+
+import (
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"policy.example.io/policy-apiserver/pkg/policy/paths"
+)
+
+// reads finds out what compiled modules read of the input. It follows aliases: of
+// x := input.review.object.spec; y := x.hostPID only hostPID is read. A value is read
+// as a whole where it is compared, given to a built-in function or made part of
+// another value. What the analysis does not know reads everything.
+//
+// It is a fixed point over all rules: the values of variables, parameters and rules
+// only grow, and so does what is read.
+type reads struct {
+	compiler *ast.Compiler
+	root     *paths.Tree
+	rules    []*ruleReads
+	byRule   map[*ast.Rule]*ruleReads
+	// opaque is true if the analysis has given up.
+	opaque bool
+	// grown is true if something has become known since the round began.
+	grown bool
+}
+
+// ruleReads is what is known of one rule or else branch.
+type ruleReads struct {
+	rule *ast.Rule
+	vars map[ast.Var]*value
+	// compared are variables that may be compared with other values.
+	compared map[ast.Var]bool
+	// result is the value of a function or of a complete rule, of the elements of a
+	// partial rule otherwise.
+	result *value
+	// arrays is how many array comprehensions the place under analysis is in.
+	arrays int
+}
+
+// value is what a term may stand for: parts of the input, and collections of such
+// parts that the program makes.
+type value struct {
+	nodes map[*paths.Tree]struct{}
+	// elements of collections that the program makes, nil if it makes none.
+	elements *value
+	// set is true if one of the collections may be a set.
+	set bool
+}
+
+// maxNesting bounds collections of collections.
+const maxNesting = 4
+
+// maxRounds bounds the fixed point; programs need about as many as functions call
+// each other in a row.
+const maxRounds = 100
+
+// inputReads returns what modules read of the input.
+func inputReads(compiler *ast.Compiler) *paths.Tree {
+	r := &reads{compiler: compiler, root: &paths.Tree{}, byRule: map[*ast.Rule]*ruleReads{}}
+	for _, module := range compiler.Modules {
+		for _, rule := range module.Rules {
+			for ; rule != nil; rule = rule.Else {
+				rr := &ruleReads{rule: rule, vars: map[ast.Var]*value{}, result: &value{}, compared: compared(compiler, rule)}
+				r.rules = append(r.rules, rr)
+				r.byRule[rule] = rr
+			}
+		}
+	}
+	for round := 0; ; round++ {
+		r.grown = false
+		for _, rr := range r.rules {
+			r.analyze(rr)
+		}
+		if r.opaque || round == maxRounds {
+			r.root.ReadAll()
+			return r.root
+		}
+		if !r.grown {
+			return r.root
+		}
+	}
+}
+
+func (r *reads) analyze(rr *ruleReads) {
+	r.body(rr, rr.rule.Body)
+	head := rr.rule.Head
+	// All parts of the head but its name and its value are keys.
+	for i, term := range head.Reference {
+		if i > 0 {
+			r.readAll(r.of(rr, term))
+		}
+	}
+	for _, arg := range head.Args {
+		if _, ok := arg.Value.(ast.Var); !ok {
+			r.readAll(r.of(rr, arg))
+		}
+	}
+	switch {
+	case head.RuleKind() == ast.MultiValue:
+		r.flow(rr.result, r.of(rr, head.Key), 0)
+	case head.Value != nil:
+		v := r.of(rr, head.Value)
+		if r.mayConflict(rr.rule, v) {
+			r.readAll(v)
+		}
+		r.flow(rr.result, v, 0)
+	}
+}
+
+// mayConflict tells whether a rule may give several values. Of these, the evaluator
+// asks whether they are equal.
+func (r *reads) mayConflict(rule *ast.Rule, v *value) bool {
+	if len(r.compiler.GetRulesExact(rule.Ref().GroundPrefix())) > 1 {
+		return true
+	}
+	for node := range v.nodes {
+		if node.Several() {
+			return true
+		}
+	}
+	return v.elements != nil && v.set
+}
+
+func (r *reads) body(rr *ruleReads, body ast.Body) {
+	for _, expr := range body {
+		r.expr(rr, expr)
+	}
+}
+
+func (r *reads) expr(rr *ruleReads, expr *ast.Expr) {
+	if len(expr.With) > 0 {
+		r.opaque = true
+		return
+	}
+	switch terms := expr.Terms.(type) {
+	case *ast.Term:
+		r.of(rr, terms) // asks whether it is there and not false
+	case []*ast.Term:
+		r.call(rr, terms)
+	case *ast.Every:
+		domain := r.of(rr, terms.Domain)
+		if v, ok := terms.Value.Value.(ast.Var); ok {
+			r.flow(rr.variable(v), r.step(rr, domain, nil), 0)
+		} else {
+			r.readAll(domain)
+		}
+		r.body(rr, terms.Body)
+	case *ast.SomeDecl:
+	default:
+		r.opaque = true
+	}
+}
+
+// variable returns the value of a variable of the rule.
+func (rr *ruleReads) variable(v ast.Var) *value {
+	if rr.vars[v] == nil {
+		rr.vars[v] = &value{}
+	}
+	return rr.vars[v]
+}
+
+// of returns the value of a term, and enters what is read to get at it.
+func (r *reads) of(rr *ruleReads, term *ast.Term) *value {
+	switch t := term.Value.(type) {
+	case ast.Null, ast.Boolean, ast.Number, ast.String:
+		return &value{}
+	case ast.Var:
+		if t.Equal(ast.InputRootDocument.Value) {
+			return &value{nodes: map[*paths.Tree]struct{}{r.root: {}}}
+		}
+		v := rr.variable(t)
+		if rr.compared[t] {
+			r.readAll(v)
+		}
+		return v
+	case ast.Ref:
+		return r.ref(rr, t)
+	case *ast.Array:
+		t.Foreach(func(e *ast.Term) { r.readAll(r.of(rr, e)) })
+		return &value{}
+	case ast.Set:
+		t.Foreach(func(e *ast.Term) { r.readAll(r.of(rr, e)) })
+		return &value{}
+	case ast.Object:
+		t.Foreach(func(k, e *ast.Term) {
+			r.readAll(r.of(rr, k))
+			r.readAll(r.of(rr, e))
+		})
+		return &value{}
+	case *ast.ArrayComprehension:
+		rr.arrays++
+		r.body(rr, t.Body)
+		out := &value{elements: r.of(rr, t.Term)}
+		rr.arrays--
+		return out
+	case *ast.SetComprehension:
+		r.body(rr, t.Body)
+		return &value{elements: r.of(rr, t.Term), set: true}
+	case *ast.ObjectComprehension:
+		r.body(rr, t.Body)
+		r.readAll(r.of(rr, t.Key))
+		v := r.of(rr, t.Value)
+		r.readAll(v) // of several values for one key, the evaluator asks whether they are equal
+		return &value{elements: v}
+	}
+	r.opaque = true
+	return &value{}
+}
+
+// ref follows a reference into the input, a variable, or what a rule gives.
+func (r *reads) ref(rr *ruleReads, ref ast.Ref) *value {
+	head, ok := ref[0].Value.(ast.Var)
+	if !ok {
+		// A call or a comprehension that is indexed.
+		v := r.of(rr, ref[0])
+		return r.steps(rr, v, ref[1:])
+	}
+	if !head.Equal(ast.DefaultRootDocument.Value) {
+		v := &value{}
+		if head.Equal(ast.InputRootDocument.Value) {
+			v.nodes = map[*paths.Tree]struct{}{r.root: {}}
+		} else {
+			v = rr.variable(head)
+			if rr.compared[head] {
+				r.readAll(v)
+			}
+		}
+		return r.steps(rr, v, ref[1:])
+	}
+	if len(ref) > 1 && isString(ref[1], "inventory") {
+		// Not part of the input; what it is indexed by may be.
+		for _, index := range ref[2:] {
+			r.readAll(r.of(rr, index))
+		}
+		return &value{}
+	}
+	return r.rule(rr, ref)
+}
+
+// rule returns what a reference to rules stands for.
+func (r *reads) rule(rr *ruleReads, ref ast.Ref) *value {
+	for n := len(ref); n > 1; n-- {
+		rules := r.compiler.GetRulesExact(ref[:n].GroundPrefix())
+		if len(rules) == 0 || len(ref[:n].GroundPrefix()) < n {
+			continue
+		}
+		out := &value{}
+		for _, rule := range rules {
+			for ; rule != nil; rule = rule.Else {
+				r.flow(out, r.document(rule), 0)
+			}
+		}
+		return r.steps(rr, out, ref[n:])
+	}
+	r.opaque = true // a whole package, or one that is chosen by a variable
+	return &value{}
+}
+
+// document is what a rule stands for as a whole.
+func (r *reads) document(rule *ast.Rule) *value {
+	known := r.byRule[rule]
+	if known == nil {
+		r.opaque = true
+		return &value{}
+	}
+	out := known.result
+	dynamic := len(rule.Head.Ref()) - len(rule.Head.Ref().GroundPrefix())
+	if rule.Head.RuleKind() == ast.MultiValue {
+		out = &value{elements: out, set: true}
+	}
+	for range dynamic {
+		r.readAll(known.result)
+		out = &value{elements: out}
+	}
+	return out
+}
+
+func (r *reads) steps(rr *ruleReads, v *value, steps []*ast.Term) *value {
+	for _, step := range steps {
+		v = r.step(rr, v, step)
+	}
+	return v
+}
+
+// step returns what is one step below a value. A nil step is any element.
+func (r *reads) step(rr *ruleReads, v *value, step *ast.Term) *value {
+	out := &value{nodes: map[*paths.Tree]struct{}{}}
+	name, isName := "", false
+	if step != nil {
+		var s ast.String
+		if s, isName = step.Value.(ast.String); isName {
+			name = string(s)
+		}
+	}
+	for node := range v.nodes {
+		if node.Whole() {
+			out.nodes[node] = struct{}{} // all below it is read anyway
+			continue
+		}
+		if isName {
+			out.nodes[node.Field(name)] = struct{}{}
+		} else {
+			out.nodes[node.Each()] = struct{}{}
+		}
+	}
+	if v.elements != nil {
+		if v.set {
+			if rr.arrays > 0 {
+				// Elements of a set come in an order that depends on all that is in them.
+				r.readAll(v.elements)
+			}
+			if step != nil {
+				r.element(rr, v.elements, step)
+			}
+		}
+		r.flow(out, v.elements, 0)
+	}
+	if step != nil {
+		switch step.Value.(type) {
+		case ast.String, ast.Number, ast.Boolean, ast.Null, ast.Var:
+		default:
+			r.readAll(r.of(rr, step))
+		}
+		if _, ok := step.Value.(ast.Var); ok {
+			r.of(rr, step)
+		}
+	}
+	return out
+}
+
+// element enters that a set is indexed: a variable gets the elements, everything
+// else is compared with them.
+func (r *reads) element(rr *ruleReads, elements *value, step *ast.Term) {
+	if v, ok := step.Value.(ast.Var); ok {
+		r.flow(rr.variable(v), elements, 0)
+		return
+	}
+	r.readAll(elements)
+}
+
+// flow adds a value to another.
+func (r *reads) flow(to, from *value, depth int) {
+	if to == from {
+		return
+	}
+	for node := range from.nodes {
+		if _, ok := to.nodes[node]; ok {
+			continue
+		}
+		if to.nodes == nil {
+			to.nodes = map[*paths.Tree]struct{}{}
+		}
+		to.nodes[node] = struct{}{}
+		r.grown = true
+	}
+	if from.set && !to.set {
+		to.set, r.grown = true, true
+	}
+	if from.elements == nil {
+		return
+	}
+	if depth == maxNesting {
+		r.readAll(from)
+		return
+	}
+	if to.elements == nil {
+		to.elements = &value{}
+	}
+	r.flow(to.elements, from.elements, depth+1)
+}
+
+// readAll enters that a value is read as a whole.
+func (r *reads) readAll(v *value) {
+	for depth := 0; v != nil && depth <= maxNesting+1; depth++ {
+		for node := range v.nodes {
+			if node.ReadAll() {
+				r.grown = true
+			}
+		}
+		v = v.elements
+	}
+}

@@ -1,0 +1,320 @@
+package rego
+
+import (
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// shapeOnly are built-in functions that ask for no more than the type of their
+// argument.
+var shapeOnly = map[string]struct{}{
+	ast.IsArray.Name: {}, ast.IsBoolean.Name: {}, ast.IsNull.Name: {}, ast.IsNumber.Name: {},
+	ast.IsObject.Name: {}, ast.IsSet.Name: {}, ast.IsString.Name: {}, ast.TypeNameBuiltin.Name: {},
+}
+
+// comparisons are built-in functions that look no further than the type of a value
+// when they compare it with a string, number, boolean or null.
+var comparisons = map[string]struct{}{
+	ast.Equal.Name: {}, ast.NotEqual.Name: {}, ast.LessThan.Name: {}, ast.LessThanEq.Name: {},
+	ast.GreaterThan.Name: {}, ast.GreaterThanEq.Name: {},
+}
+
+// call analyses an expression of an operator and its arguments, behind which there
+// may be a term for the outcome.
+func (r *reads) call(rr *ruleReads, terms []*ast.Term) {
+	operator, ok := terms[0].Value.(ast.Ref)
+	if !ok {
+		r.opaque = true
+		return
+	}
+	name, args := operator.String(), terms[1:]
+	if name == ast.Equality.Name && len(args) == 2 {
+		r.unify(rr, args[0], args[1])
+		return
+	}
+	if rules := r.compiler.GetRulesExact(operator); len(rules) > 0 {
+		r.function(rr, rules, args)
+		return
+	}
+	builtin := ast.BuiltinMap[name]
+	if builtin == nil {
+		r.opaque = true
+		return
+	}
+	var out *ast.Term
+	if n := builtin.Decl.Arity(); len(args) > n {
+		out, args = args[n], args[:n]
+	}
+	result := r.builtin(rr, name, args)
+	if out != nil {
+		r.assign(rr, out, result)
+	}
+}
+
+func (r *reads) builtin(rr *ruleReads, name string, args []*ast.Term) *value {
+	if _, ok := shapeOnly[name]; ok {
+		for _, arg := range args {
+			r.of(rr, arg)
+		}
+		return &value{}
+	}
+	if _, ok := comparisons[name]; ok && len(args) == 2 && (isScalar(args[0]) || isScalar(args[1])) {
+		for _, arg := range args {
+			r.of(rr, arg)
+		}
+		return &value{}
+	}
+	switch {
+	case name == ast.Count.Name && len(args) == 1:
+		v := r.of(rr, args[0])
+		for node := range v.nodes {
+			if !node.Whole() {
+				node.Each()
+			}
+		}
+		r.readAll(v.elements)
+		return &value{}
+	case name == ast.ObjectGet.Name && len(args) == 3:
+		if steps, ok := constantPath(args[1]); ok {
+			out := &value{}
+			r.flow(out, r.steps(rr, r.of(rr, args[0]), steps), 0)
+			r.flow(out, r.of(rr, args[2]), 0)
+			return out
+		}
+	}
+	for _, arg := range args {
+		r.readAll(r.of(rr, arg))
+	}
+	return &value{}
+}
+
+// constantPath returns the keys that object.get follows, if they are known.
+func constantPath(term *ast.Term) ([]*ast.Term, bool) {
+	if _, ok := term.Value.(ast.String); ok {
+		return []*ast.Term{term}, true
+	}
+	array, ok := term.Value.(*ast.Array)
+	if !ok {
+		return nil, false
+	}
+	var steps []*ast.Term
+	array.Foreach(func(e *ast.Term) {
+		steps = append(steps, e)
+		ok = ok && isScalar(e)
+	})
+	return steps, ok
+}
+
+func isScalar(term *ast.Term) bool {
+	switch term.Value.(type) {
+	case ast.String, ast.Number, ast.Boolean, ast.Null:
+		return true
+	}
+	return false
+}
+
+// function analyses a call of rules of the program.
+func (r *reads) function(rr *ruleReads, rules []*ast.Rule, args []*ast.Term) {
+	out := &value{}
+	arity := len(rules[0].Head.Args)
+	if len(args) < arity {
+		r.opaque = true
+		return
+	}
+	for i, arg := range args[:arity] {
+		v := r.of(rr, arg)
+		for _, rule := range rules {
+			for ; rule != nil; rule = rule.Else {
+				callee := r.byRule[rule]
+				if callee == nil || len(rule.Head.Args) != arity {
+					r.opaque = true
+					return
+				}
+				switch parameter := rule.Head.Args[i]; {
+				case isScalar(parameter):
+				case isVar(parameter):
+					r.flow(callee.variable(parameter.Value.(ast.Var)), v, 0)
+				default:
+					r.readAll(v)
+				}
+			}
+		}
+	}
+	for _, rule := range rules {
+		for ; rule != nil; rule = rule.Else {
+			r.flow(out, r.byRule[rule].result, 0)
+		}
+	}
+	if len(args) > arity {
+		r.assign(rr, args[arity], out)
+	}
+}
+
+func isVar(term *ast.Term) bool {
+	_, ok := term.Value.(ast.Var)
+	return ok
+}
+
+// unify analyses a = b, which binds or compares.
+func (r *reads) unify(rr *ruleReads, a, b *ast.Term) {
+	switch {
+	case isScalar(a):
+		r.of(rr, b)
+	case isScalar(b):
+		r.of(rr, a)
+	case isVar(a) && !isInput(a):
+		r.assign(rr, a, r.of(rr, b))
+		if isVar(b) && !isInput(b) {
+			r.assign(rr, b, r.of(rr, a))
+		}
+	default:
+		r.assign(rr, b, r.of(rr, a))
+	}
+}
+
+func isInput(term *ast.Term) bool { return term.Equal(ast.InputRootDocument) }
+
+// assign gives a variable a value. Anything else is compared with it.
+func (r *reads) assign(rr *ruleReads, to *ast.Term, v *value) {
+	switch {
+	case isScalar(to):
+	case isVar(to) && !isInput(to):
+		r.flow(rr.variable(to.Value.(ast.Var)), v, 0)
+		r.of(rr, to)
+	default:
+		r.readAll(v)
+		r.readAll(r.of(rr, to))
+	}
+}
+
+// compared returns the variables of a rule that may have a value already where they
+// could get one: there, values are compared. The compiler has put the expressions of
+// a body into an order in which variables get their values before they are used.
+func compared(compiler *ast.Compiler, rule *ast.Rule) map[ast.Var]bool {
+	c := comparedVars{compiler: compiler, seen: map[ast.Var]bool{}, compared: map[ast.Var]bool{}}
+	for _, arg := range rule.Head.Args {
+		c.binds(arg)
+	}
+	c.body(rule.Body)
+	c.parts(rule.Head)
+	return c.compared
+}
+
+type comparedVars struct {
+	compiler       *ast.Compiler
+	seen, compared map[ast.Var]bool
+}
+
+// binds enters that the variables in a term get values, or are compared.
+func (c *comparedVars) binds(term *ast.Term) {
+	ast.WalkTerms(term, func(t *ast.Term) bool {
+		if v, ok := t.Value.(ast.Var); ok {
+			if c.seen[v] {
+				c.compared[v] = true
+			}
+			c.seen[v] = true
+		}
+		return false
+	})
+}
+
+func (c *comparedVars) body(body ast.Body) {
+	for _, expr := range body {
+		switch terms := expr.Terms.(type) {
+		case *ast.Every:
+			c.parts(terms.Domain)
+			if terms.Key != nil {
+				c.binds(terms.Key)
+			}
+			c.binds(terms.Value)
+			c.body(terms.Body)
+		case *ast.Term:
+			c.parts(terms)
+		case []*ast.Term:
+			for _, term := range terms[1:] {
+				c.parts(term)
+			}
+			c.call(terms)
+		}
+	}
+}
+
+// parts enters the indices of references and the bodies of comprehensions in x.
+func (c *comparedVars) parts(x any) {
+	ast.WalkTerms(x, func(term *ast.Term) bool {
+		switch t := term.Value.(type) {
+		case ast.Ref:
+			for _, step := range t[1:] {
+				if isVar(step) {
+					c.binds(step)
+				}
+			}
+		case *ast.ArrayComprehension:
+			c.body(t.Body)
+			c.parts(t.Term)
+			return true
+		case *ast.SetComprehension:
+			c.body(t.Body)
+			c.parts(t.Term)
+			return true
+		case *ast.ObjectComprehension:
+			c.body(t.Body)
+			c.parts(t.Key)
+			c.parts(t.Value)
+			return true
+		}
+		return false
+	})
+}
+
+func (c *comparedVars) call(terms []*ast.Term) {
+	args := bindingTerms(c.compiler, terms)
+	if len(args) == 2 && (isScalar(args[0]) || isScalar(args[1])) {
+		return // a comparison, if any, looks no further than the type
+	}
+	if len(args) == 2 && isVar(args[0]) && isVar(args[1]) {
+		a, b := args[0].Value.(ast.Var), args[1].Value.(ast.Var)
+		if !c.seen[a] || !c.seen[b] {
+			c.seen[a], c.seen[b] = true, true // one is another name of the other
+			return
+		}
+	}
+	for _, term := range args {
+		if bindsParts(term) {
+			c.binds(term)
+		}
+	}
+}
+
+// bindingTerms are the arguments of an expression that it may bind: both sides of an
+// equality, and the outcome of a function.
+func bindingTerms(compiler *ast.Compiler, terms []*ast.Term) []*ast.Term {
+	operator, ok := terms[0].Value.(ast.Ref)
+	if !ok {
+		return terms[1:]
+	}
+	args := terms[1:]
+	name := operator.String()
+	if name == ast.Equality.Name {
+		return args
+	}
+	arity := len(args)
+	if rules := compiler.GetRulesExact(operator); len(rules) > 0 {
+		arity = len(rules[0].Head.Args)
+	} else if builtin := ast.BuiltinMap[name]; builtin != nil {
+		arity = builtin.Decl.Arity()
+	}
+	if arity >= len(args) {
+		return nil
+	}
+	return args[arity:]
+}
+
+// bindsParts tells whether the variables in a term get their values from it: those of
+// patterns do, those of references and comprehensions do not.
+func bindsParts(term *ast.Term) bool {
+	switch term.Value.(type) {
+	case ast.Var, *ast.Array, ast.Object, ast.Set:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,194 @@
+package rego
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestReads(t *testing.T) {
+	for name, test := range map[string]struct {
+		rego string
+		libs []string
+		want []string
+	}{
+		"a flag": {
+			rego: `violation[{"msg": "m"}] { input.review.object.spec.hostPID }`,
+			want: []string{".object.spec.hostPID"},
+		},
+		"nothing": {
+			rego: `violation[{"msg": "m"}] { input.parameters.on }`,
+			want: []string{""},
+		},
+		"fields of elements": {
+			rego: `violation[{"msg": msg}] {
+				c := input.review.object.spec.containers[_]
+				not c.resources.limits.memory
+				msg := sprintf("%v", [c.name])
+			}`,
+			want: []string{".object.spec.containers[].name*", ".object.spec.containers[].resources.limits.memory"},
+		},
+		"compared with a constant": {
+			rego: `violation[{"msg": "m"}] { input.review.object.kind == "Pod"; input.review.kind.kind = "Pod"; 1 > input.review.object.x }`,
+			want: []string{".kind.kind", ".object.kind", ".object.x"},
+		},
+		"compared with a parameter": {
+			rego: `violation[{"msg": "m"}] { input.review.object.x == input.parameters.x }`,
+			want: []string{".object.x*"},
+		},
+		"a partial set of elements": {
+			rego: `
+			containers[c] { c := input.review.object.spec.containers[_] }
+			containers[c] { c := input.review.object.spec.initContainers[_] }
+			violation[{"msg": "m"}] { containers[c]; c.image == "x" }`,
+			want: []string{".object.spec.containers[].image", ".object.spec.initContainers[].image"},
+		},
+		"the order of a set": {
+			rego: `
+			containers[c] { c := input.review.object.spec.containers[_] }
+			violation[{"msg": msg}] { msg := concat(",", [c.name | containers[c]]) }`,
+			want: []string{".object.spec.containers[]*"},
+		},
+		"the size of a set": {
+			rego: `
+			containers[c] { c := input.review.object.spec.containers[_] }
+			violation[{"msg": "m"}] { count(containers) > 1 }`,
+			want: []string{".object.spec.containers[]*"},
+		},
+		"the length of an array": {
+			rego: `violation[{"msg": "m"}] { count(input.review.object.spec.containers) > 1 }`,
+			want: []string{".object.spec.containers[]"},
+		},
+		"keys": {
+			rego: `violation[{"msg": "m"}] {
+				missing := {l | l := input.parameters.labels[_]} - {l | input.review.object.metadata.labels[l]}
+				count(missing) > 0
+			}`,
+			want: []string{".object.metadata.labels[]"},
+		},
+		"functions": {
+			rego: `
+			spec(o) = o.spec
+			privileged(c) { c.securityContext.privileged }
+			violation[{"msg": "m"}] { s := spec(input.review.object); privileged(s.containers[_]) }`,
+			want: []string{".object.spec.containers[].securityContext.privileged"},
+		},
+		"the whole input given to a function": {
+			rego: `
+			labels(i) = i.review.object.metadata.labels
+			violation[{"msg": "m"}] { labels(input).app }`,
+			want: []string{".object.metadata.labels.app"},
+		},
+		"a library": {
+			rego: `
+			import data.lib.pods
+			violation[{"msg": "m"}] { pods.host(input.review.object.spec) }`,
+			libs: []string{`package lib.pods
+			host(spec) { spec.hostNetwork }
+			host(spec) { spec.hostPID }`},
+			want: []string{".object.spec.hostNetwork", ".object.spec.hostPID"},
+		},
+		"object.get": {
+			rego: `violation[{"msg": "m"}] {
+				o := object.get(input.review.object, ["spec", "template"], {})
+				object.get(o, "x", 1) == 1
+			}`,
+			want: []string{".object.spec.template.x"},
+		},
+		"a built-in function": {
+			rego: `violation[{"msg": "m"}] { json.marshal(input.review.object.spec) == "{}" }`,
+			want: []string{".object.spec*"},
+		},
+		"shapes": {
+			rego: `violation[{"msg": "m"}] { is_object(input.review.object.spec); not is_null(input.review.object.x) }`,
+			want: []string{".object.spec", ".object.x"},
+		},
+		"walk": {
+			rego: `violation[{"msg": "m"}] { walk(input.review.object.spec, [p, v]); v == "x" }`,
+			want: []string{".object.spec*"},
+		},
+		"a variable that is used twice": {
+			rego: `violation[{"msg": "m"}] { x := input.review.object.a; input.review.object.b[_] = x }`,
+			want: []string{".object.a*", ".object.b[]*"},
+		},
+		"an index that is used twice": {
+			rego: `violation[{"msg": "m"}] { input.review.object.a[i].x == "1"; input.review.object.b[i].y == "2" }`,
+			want: []string{".object.a[].x", ".object.b[].y"},
+		},
+		"a field that the object names": {
+			rego: `violation[{"msg": "m"}] { k := input.review.object.key; input.review.object.data[k] == "x" }`,
+			want: []string{".object.data[]", ".object.key*"},
+		},
+		"with": {
+			rego: `
+			f { input.x }
+			violation[{"msg": "m"}] { f with input as {"x": true} }`,
+			want: []string{"*"},
+		},
+		"a package": {
+			rego: `violation[{"msg": "m"}] { data.lib[x] }`,
+			want: []string{"*"},
+		},
+		"destructured": {
+			rego: `violation[{"msg": "m"}] { [a, b] := input.review.object.list; a == b }`,
+			want: []string{".object.list*"},
+		},
+		"else": {
+			rego: `
+			image(c) = x { x := c.image } else = y { y := c.imageID }
+			violation[{"msg": image(input.review.object.spec.container)}] { true }`,
+			want: []string{".object.spec.container.image*", ".object.spec.container.imageID*"},
+		},
+		"a rule that may give two values": {
+			rego: `
+			spec = input.review.object.a { true }
+			spec = input.review.object.b { true }
+			violation[{"msg": "m"}] { spec.x }`,
+			want: []string{".object.a*", ".object.b*"},
+		},
+		"every": {
+			rego: `
+			import future.keywords
+			violation[{"msg": "m"}] { every c in input.review.object.spec.containers { c.name != "x" } }`,
+			want: []string{".object.spec.containers[].name"},
+		},
+		"membership": {
+			rego: `
+			import future.keywords
+			violation[{"msg": "m"}] { "NET_ADMIN" in input.review.object.spec.add }
+			violation[{"msg": "m"}] { some c in input.review.object.spec.containers; c.stdin }`,
+			want: []string{".object.spec.add*", ".object.spec.containers[].stdin"},
+		},
+		"the namespace": {
+			rego: `violation[{"msg": "m"}] { input.review.namespaceObject.metadata.labels.team }`,
+			want: []string{".namespaceObject.metadata.labels.team"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := Compile(Source{Rego: "package t\n" + test.rego, Libs: test.libs})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, p.Reads.Paths()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestNondeterministic(t *testing.T) {
+	for text, want := range map[string]bool{
+		`violation[{"msg": "m"}] { time.now_ns() > 1 }`:              true,
+		`violation[{"msg": "m"}] { rand.intn("x", 2) == 1 }`:         true,
+		`violation[{"msg": "m"}] { uuid.rfc4122("x") == "y" }`:       true,
+		`violation[{"msg": "m"}] { startswith(input.x, "time.now")}`: false,
+	} {
+		p, err := Compile(Source{Rego: "package t\n" + text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Nondeterministic != want {
+			t.Errorf("%s: %v", text, p.Nondeterministic)
+		}
+	}
+}
