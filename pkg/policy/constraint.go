@@ -87,7 +87,7 @@ func newConstraint(id ConstraintID, obj *unstructured.Unstructured, t *template)
 		}
 		audited = len(c.EnforcementActions) > 0
 	}
-	c.NeedsNamespace = c.match.NeedsNamespace() || t.program.ReadsNamespace
+	c.NeedsNamespace = c.match.NeedsNamespace() || t.program.Reads.Reads("namespaceObject")
 	identity, err := json.Marshal([]any{engineVersion, t.digest, id, c.UID, c.Generation, c.EnforcementAction, c.EnforcementActions, matchContent, parameters})
 	if err != nil {
 		return nil, false, fmt.Errorf("digest of the constraint: %w", err)
