@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
 )
 
 // withRules is a matchConstraints or matchResources with rules, and other fields.
@@ -87,12 +88,30 @@ func TestSelectsKind(t *testing.T) {
 		"of a group": {withRules(all, ""), "", gvr("example.io", "v1", "validatingadmissionpolicies"), true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := bind(t, "matchConstraints: "+tc.policy+"\n"+never, matchResources(tc.binding))
-			if got := b.SelectsKind(tc.gvr, !tc.cluster); got != tc.want {
+			policy, binding := "matchConstraints: "+tc.policy+"\n"+never, matchResources(tc.binding)
+			if got := bind(t, policy, binding).SelectsKind(tc.gvr, !tc.cluster); got != tc.want {
 				t.Errorf("got %v, want %v", got, tc.want)
+			}
+			if !isExempt(tc.gvr) && peerSelects(t, newPeer(t, policy, binding, nil), tc.gvr, !tc.cluster) != tc.want {
+				t.Errorf("want %v, but not so the kube-apiserver", tc.want)
 			}
 		})
 	}
+}
+
+// peerSelects tells whether an object of some name matches.
+func peerSelects(t testing.TB, p *peer, gvr schema.GroupVersionResource, namespaced bool) bool {
+	for _, name := range []string{"web", "other"} {
+		obj := parse(t, podManifest)
+		obj.SetName(name)
+		s := Subject{Object: obj, Resource: gvr, Namespaced: namespaced}
+		for _, operation := range operations() {
+			if p.matches(admission.NewAttributesRecord(obj, nil, schema.GroupVersionKind{}, s.namespace(), name, gvr, "", operation, nil, false, nil)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func matchResources(m string) string {
@@ -151,11 +170,13 @@ func TestMatches(t *testing.T) {
 		"different operations":     {withRules(create, ""), withRules(`{apiGroups: ["*"], apiVersions: ["*"], resources: ["*"], operations: [UPDATE]}`, ""), pod, not},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := bind(t, "matchConstraints: "+tc.policy+"\n"+never, matchResources(tc.binding))
-			if diff := cmp.Diff(tc.want, summary(b.Judge(context.Background(), tc.subject(t), nil))); diff != "" {
+			policy, binding := "matchConstraints: "+tc.policy+"\n"+never, matchResources(tc.binding)
+			b, s := bind(t, policy, binding), tc.subject(t)
+			verdict := b.Judge(context.Background(), s, nil)
+			if diff := cmp.Diff(tc.want, summary(verdict)); diff != "" {
 				t.Error(diff)
 			}
-			s := tc.subject(t)
+			checkPeer(t, policy, binding, s, verdict)
 			if tc.want[0] != "not matched" && !b.SelectsKind(s.Resource, s.Namespaced) {
 				t.Error("it matches an object of a kind that it does not select")
 			}

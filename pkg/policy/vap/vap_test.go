@@ -170,10 +170,11 @@ func TestJudge(t *testing.T) {
 			}
 			subject := tc.subject(t)
 			before := subject.Object.DeepCopy()
-			got := summary(bind(t, tc.policy, tc.binding).Judge(context.Background(), subject, nil))
-			if diff := cmp.Diff(tc.want, got); diff != "" {
+			verdict := bind(t, tc.policy, tc.binding).Judge(context.Background(), subject, nil)
+			if diff := cmp.Diff(tc.want, summary(verdict)); diff != "" {
 				t.Error(diff)
 			}
+			checkPeer(t, tc.policy, tc.binding, subject, verdict)
 			if diff := cmp.Diff(before, subject.Object); diff != "" {
 				t.Error(diff)
 			}
