@@ -1,14 +1,19 @@
 package conformance
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+	baseversion "k8s.io/component-base/version"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
+	"policy.example.io/policy-apiserver/pkg/version"
 )
 
 // TestDiscovery compares what clients are told of the resources, in both formats
@@ -41,6 +46,27 @@ func TestDiscovery(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, aggregated[0].APIResources); diff != "" {
 		t.Errorf("aggregated discovery (-want +got):\n%s", diff)
+	}
+}
+
+// TestVersion has the version of the program, which kubectl can parse, and the
+// Kubernetes version that the libraries emulate.
+func TestVersion(t *testing.T) {
+	s := start(t)
+	var info apimachineryversion.Info
+	s.into(s.do(http.MethodGet, "/version", ""), &info)
+	parsed, err := utilversion.ParseSemantic(info.GitVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.GitVersion != version.Get() || info.Major != fmt.Sprint(parsed.Major()) || info.Minor != fmt.Sprint(parsed.Minor()) {
+		t.Errorf("version %s is %#v", version.Get(), info)
+	}
+	if got := info.EmulationMajor + "." + info.EmulationMinor; got != baseversion.DefaultKubeBinaryVersion {
+		t.Errorf("emulates Kubernetes %s, want %s", got, baseversion.DefaultKubeBinaryVersion)
+	}
+	if info.GitCommit != "" || info.BuildDate != "" {
+		t.Errorf("placeholders are left: %#v", info)
 	}
 }
 

@@ -51,6 +51,7 @@ func (o *Options) Generic() (*genericapiserver.RecommendedConfig, error) {
 	if err := o.ServerRun.ApplyTo(&config.Config); err != nil {
 		return nil, err
 	}
+	apiserver.SetVersion(&config.Config, version.Get())
 	if err := o.listen(); err != nil {
 		return nil, err
 	}
