@@ -1,8 +1,10 @@
 package conformance
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,11 +121,95 @@ func TestUnsupportedFields(t *testing.T) {
 			}
 		}
 		for _, field := range fields {
+			value := map[string]string{"phase": "Partial", "trigger": "Startup", "result": "error", "state": "Rejected"}[field]
 			for _, operator := range []string{"=", "==", "!="} {
-				if got := s.do(http.MethodGet, root+path+"?fieldSelector="+field+operator+"x", ""); got.code != http.StatusOK {
+				if got := s.do(http.MethodGet, root+path+"?fieldSelector="+field+operator+value, ""); got.code != http.StatusOK {
 					t.Errorf("%s by %s%s: %d: %s", path, field, operator, got.code, got.body)
 				}
 			}
 		}
 	}
+}
+
+// TestFieldValues refuses values that a field never has, on all resources and with
+// all operators, and names those that it has: the ones of the API's types.
+func TestFieldValues(t *testing.T) {
+	s := start(t)
+	for _, test := range []struct {
+		path, kind string
+		values     map[string][]string
+	}{
+		{"/auditresults", "AuditResult", valuesOf(v1alpha1.ResultFields())},
+		{"/namespaces/a/auditresults", "AuditResult", valuesOf(v1alpha1.ResultFields())},
+		{"/clusterauditresults", "ClusterAuditResult", valuesOf(v1alpha1.ResultFields())},
+		{"/auditruns", "AuditRun", valuesOf(v1alpha1.RunFields())},
+		{"/constraintsummaries", "ConstraintSummary", valuesOf(v1alpha1.SummaryFields())},
+	} {
+		if diff := cmp.Diff(s.enums(test.kind), test.values); diff != "" {
+			t.Errorf("values of the fields of %s (-types +table):\n%s", test.path, diff)
+		}
+		for field, values := range test.values {
+			for _, operator := range []string{"=", "==", "!="} {
+				selector := root + test.path + "?fieldSelector=" + field + operator
+				for _, value := range values {
+					if got := s.do(http.MethodGet, selector+value, ""); got.code != http.StatusOK {
+						t.Errorf("%s%s: %d: %s", selector, value, got.code, got.body)
+					}
+				}
+				for _, value := range []string{"x", "", strings.ToUpper(values[0]), values[0] + "x"} {
+					for _, watch := range []string{"", "&watch=true"} {
+						got := s.do(http.MethodGet, selector+value+watch, "")
+						var status metav1.Status
+						if err := json.Unmarshal([]byte(got.body), &status); err != nil || got.code != http.StatusBadRequest {
+							t.Errorf("%s%s%s: %d: %s", selector, value, watch, got.code, got.body)
+						}
+						for _, want := range append([]string{"field " + field + " of ", fmt.Sprintf("%q", value)}, values...) {
+							if !strings.Contains(status.Message, want) {
+								t.Errorf("%s%s%s: the answer does not name %s: %s", selector, value, watch, want, status.Message)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	// Gatekeeper lets the action be any text.
+	if got := s.do(http.MethodGet, root+"/auditresults?fieldSelector=enforcementAction%3Dblock", ""); got.code != http.StatusOK {
+		t.Errorf("a free text: %d: %s", got.code, got.body)
+	}
+}
+
+// enums returns the values of those fields of a kind that have a set of them, sorted.
+func (s *server) enums(kind string) map[string][]string {
+	s.Helper()
+	var document struct {
+		Components struct {
+			Schemas map[string]struct {
+				Properties map[string]struct {
+					Enum []string `json:"enum"`
+				} `json:"properties"`
+			} `json:"schemas"`
+		} `json:"components"`
+	}
+	s.into(s.do(http.MethodGet, "/openapi/v3"+root, "application/json"), &document)
+	out := map[string][]string{}
+	for name, schema := range document.Components.Schemas {
+		for property, definition := range schema.Properties {
+			if strings.HasSuffix(name, "."+kind) && definition.Enum != nil {
+				out[property] = definition.Enum
+			}
+		}
+	}
+	return out
+}
+
+// valuesOf returns the same of a table of selectable fields.
+func valuesOf[T any](fields []v1alpha1.SelectableField[T]) map[string][]string {
+	out := map[string][]string{}
+	for _, field := range fields {
+		if field.Values != nil {
+			out[field.Path] = slices.Sorted(slices.Values(field.Values))
+		}
+	}
+	return out
 }

@@ -12,6 +12,9 @@ type SelectableField[T any] struct {
 	Path string
 	// Description for the documentation.
 	Description string
+	// Values are those that the field can have, nil if any. A selector with another
+	// one is refused: what it selects would look clean.
+	Values []string
 	// Value returns the field's value, "" if it is absent.
 	Value func(T) string
 }
@@ -20,44 +23,52 @@ type SelectableField[T any] struct {
 // clusterauditresults.
 func ResultFields() []SelectableField[*Finding] {
 	return []SelectableField[*Finding]{
-		{"constraint.kind", "kind of the constraint", func(f *Finding) string { return f.Constraint.Kind }},
-		{"constraint.name", "name of the constraint", func(f *Finding) string { return f.Constraint.Name }},
-		{"resource.apiGroup", "API group of the object, empty for the core group", func(f *Finding) string { return f.Resource.APIGroup }},
-		{"resource.kind", "kind of the object", func(f *Finding) string { return f.Resource.Kind }},
-		{"resource.namespace", "namespace of the object, empty for a Namespace and other cluster-scoped objects", func(f *Finding) string { return f.Resource.Namespace }},
-		{"resource.name", "name of the object", func(f *Finding) string { return f.Resource.Name }},
-		{"owner.kind", "kind of the object's top controller", func(f *Finding) string {
+		{"constraint.kind", "kind of the constraint", nil, func(f *Finding) string { return f.Constraint.Kind }},
+		{"constraint.name", "name of the constraint", nil, func(f *Finding) string { return f.Constraint.Name }},
+		{"resource.apiGroup", "API group of the object, empty for the core group", nil, func(f *Finding) string { return f.Resource.APIGroup }},
+		{"resource.kind", "kind of the object", nil, func(f *Finding) string { return f.Resource.Kind }},
+		{"resource.namespace", "namespace of the object, empty for a Namespace and other cluster-scoped objects", nil, func(f *Finding) string { return f.Resource.Namespace }},
+		{"resource.name", "name of the object", nil, func(f *Finding) string { return f.Resource.Name }},
+		{"owner.kind", "kind of the object's top controller", nil, func(f *Finding) string {
 			if f.Owner == nil {
 				return ""
 			}
 			return f.Owner.Kind
 		}},
-		{"owner.name", "name of the object's top controller", func(f *Finding) string {
+		{"owner.name", "name of the object's top controller", nil, func(f *Finding) string {
 			if f.Owner == nil {
 				return ""
 			}
 			return f.Owner.Name
 		}},
-		{"enforcementAction", "deny, warn, dryrun or scoped", func(f *Finding) string { return f.EnforcementAction }},
-		{"result", "fail, error or deferred", func(f *Finding) string { return string(f.Result) }},
-		{"runID", "name of the AuditRun that wrote the result", func(f *Finding) string { return f.RunID }},
+		{"enforcementAction", "deny, warn, dryrun or scoped", nil, func(f *Finding) string { return f.EnforcementAction }},
+		{"result", "fail, error or deferred", values(ResultFail, ResultError, ResultDeferred), func(f *Finding) string { return string(f.Result) }},
+		{"runID", "name of the AuditRun that wrote the result", nil, func(f *Finding) string { return f.RunID }},
 	}
 }
 
 // RunFields are the selectable fields of auditruns.
 func RunFields() []SelectableField[*AuditRun] {
 	return []SelectableField[*AuditRun]{
-		{"phase", "Running, Complete, Partial or Aborted", func(r *AuditRun) string { return string(r.Phase) }},
-		{"trigger", "why the run was made", func(r *AuditRun) string { return string(r.Trigger) }},
+		{"phase", "Running, Complete, Partial or Aborted", values(RunRunning, RunComplete, RunPartial, RunAborted), func(r *AuditRun) string { return string(r.Phase) }},
+		{"trigger", "why the run was made", values(TriggerStartup, TriggerPolicyChange, TriggerKindChange), func(r *AuditRun) string { return string(r.Trigger) }},
 	}
 }
 
 // SummaryFields are the selectable fields of constraintsummaries.
 func SummaryFields() []SelectableField[*ConstraintSummary] {
 	return []SelectableField[*ConstraintSummary]{
-		{"constraint.kind", "kind of the constraint", func(s *ConstraintSummary) string { return s.Constraint.Kind }},
-		{"constraint.name", "name of the constraint", func(s *ConstraintSummary) string { return s.Constraint.Name }},
-		{"enforcementAction", "deny, warn, dryrun or scoped", func(s *ConstraintSummary) string { return s.EnforcementAction }},
-		{"state", "NotYetAudited, Current, Partial, Rejected or Deferred", func(s *ConstraintSummary) string { return string(s.State) }},
+		{"constraint.kind", "kind of the constraint", nil, func(s *ConstraintSummary) string { return s.Constraint.Kind }},
+		{"constraint.name", "name of the constraint", nil, func(s *ConstraintSummary) string { return s.Constraint.Name }},
+		{"enforcementAction", "deny, warn, dryrun or scoped", nil, func(s *ConstraintSummary) string { return s.EnforcementAction }},
+		{"state", "NotYetAudited, Current, Partial, Rejected or Deferred", values(SummaryNotYetAudited, SummaryCurrent, SummaryPartial, SummaryRejected, SummaryDeferred), func(s *ConstraintSummary) string { return string(s.State) }},
 	}
+}
+
+func values[T ~string](of ...T) []string {
+	out := make([]string, len(of))
+	for i, v := range of {
+		out[i] = string(v)
+	}
+	return out
 }

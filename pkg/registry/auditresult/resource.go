@@ -35,7 +35,7 @@ func Cluster() readonly.Resource {
 func base() readonly.Resource {
 	columns := v1alpha1.ResultColumns()
 	return readonly.Resource{
-		Fields:  readonly.Paths(v1alpha1.ResultFields()),
+		Fields:  readonly.FieldsOf(v1alpha1.ResultFields()),
 		Columns: readonly.ColumnDefinitions(columns),
 		Cells: func(obj runtime.Object) []any {
 			finding := &v1alpha1.Finding{}

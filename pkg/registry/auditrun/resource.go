@@ -16,7 +16,7 @@ func Resource() readonly.Resource {
 		Table:      rows.AuditRuns,
 		Singular:   "auditrun",
 		ShortNames: []string{"arun"},
-		Fields:     readonly.Paths(v1alpha1.RunFields()),
+		Fields:     readonly.FieldsOf(v1alpha1.RunFields()),
 		New:        func() readonly.Object { return &v1alpha1.AuditRun{} },
 		NewList:    func() runtime.Object { return &v1alpha1.AuditRunList{} },
 		Columns:    readonly.ColumnDefinitions(columns),

@@ -16,7 +16,7 @@ func Resource() readonly.Resource {
 		Table:      rows.ConstraintSummaries,
 		Singular:   "constraintsummary",
 		ShortNames: []string{"csum"},
-		Fields:     readonly.Paths(v1alpha1.SummaryFields()),
+		Fields:     readonly.FieldsOf(v1alpha1.SummaryFields()),
 		New:        func() readonly.Object { return &v1alpha1.ConstraintSummary{} },
 		NewList:    func() runtime.Object { return &v1alpha1.ConstraintSummaryList{} },
 		Columns:    readonly.ColumnDefinitions(columns),

@@ -54,7 +54,7 @@ type Resource struct {
 	ShortNames []string
 	Namespaced bool
 	// Fields are the selectable fields, as in the table's schema.
-	Fields []string
+	Fields []Field
 	// New and NewList return empty objects.
 	New     func() Object
 	NewList func() runtime.Object
@@ -62,6 +62,14 @@ type Resource struct {
 	Columns []metav1.TableColumnDefinition
 	// Cells of an object, one for each of Columns.
 	Cells func(obj runtime.Object) []any
+}
+
+// Field is a selectable field.
+type Field struct {
+	// Path as it is written in a field selector.
+	Path string
+	// Values that the field can have, nil if any.
+	Values []string
 }
 
 // REST serves a resource.

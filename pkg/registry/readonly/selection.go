@@ -2,6 +2,7 @@ package readonly
 
 import (
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
+	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/index"
 )
 
@@ -66,7 +68,7 @@ func fieldValue(row *index.Row, field string, positions map[string]int) string {
 func (r *REST) fieldPositions() map[string]int {
 	positions := make(map[string]int, len(r.Fields))
 	for i, field := range r.Fields {
-		positions[field] = i
+		positions[field.Path] = i
 	}
 	return positions
 }
@@ -143,19 +145,37 @@ func (s *selected) query(table index.Table) index.Query {
 }
 
 // FieldLabelConversion returns the function by which a scheme checks the field
-// selectors of a resource. Its error lists the fields that can be selected.
+// selectors of a resource. Its error lists the fields that can be selected, or the
+// values that a field can have: no answer is better than one that looks clean.
 func (r *Resource) FieldLabelConversion() func(label, value string) (string, string, error) {
-	supported := []string{fieldName}
+	supported := []Field{{Path: fieldName}}
 	if r.Namespaced {
-		supported = append(supported, fieldNamespace)
+		supported = append(supported, Field{Path: fieldNamespace})
 	}
 	supported = append(supported, r.Fields...)
 	return func(label, value string) (string, string, error) {
 		for _, field := range supported {
-			if field == label {
-				return label, value, nil
+			if field.Path != label {
+				continue
 			}
+			if field.Values != nil && !slices.Contains(field.Values, value) {
+				return "", "", fmt.Errorf("field %s of %s is never %q; it is one of %q", label, r.Table, value, field.Values)
+			}
+			return label, value, nil
 		}
-		return "", "", fmt.Errorf("field label not supported: %s; %s can be selected by %q", label, r.Table, supported)
+		paths := make([]string, len(supported))
+		for i, field := range supported {
+			paths[i] = field.Path
+		}
+		return "", "", fmt.Errorf("field label not supported: %s; %s can be selected by %q", label, r.Table, paths)
 	}
+}
+
+// FieldsOf turns a table of selectable fields into what Resource.Fields needs.
+func FieldsOf[T any](fields []v1alpha1.SelectableField[T]) []Field {
+	out := make([]Field, len(fields))
+	for i, f := range fields {
+		out[i] = Field{Path: f.Path, Values: f.Values}
+	}
+	return out
 }

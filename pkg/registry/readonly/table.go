@@ -57,12 +57,3 @@ func CellsOf[T any](columns []v1alpha1.Column[T], part T) []any {
 	}
 	return out
 }
-
-// Paths returns the paths of a table of selectable fields.
-func Paths[T any](fields []v1alpha1.SelectableField[T]) []string {
-	out := make([]string, len(fields))
-	for i, f := range fields {
-		out[i] = f.Path
-	}
-	return out
-}
