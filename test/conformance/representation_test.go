@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -69,6 +70,67 @@ func TestTable(t *testing.T) {
 		s.into(s.do(http.MethodGet, root+"/"+resource, asTable), &empty)
 		if len(empty.Rows) != 0 || len(empty.ColumnDefinitions) < 5 || empty.ResourceVersion == "" {
 			t.Errorf("empty table of %s: %+v", resource, empty)
+		}
+	}
+}
+
+// TestColumns reads the rows of all resources, in the narrow output and the wide one.
+func TestColumns(t *testing.T) {
+	s := start(t)
+	finding := result("a", "one", "first line\r\nsecond\tline\n\fend\n")
+	finding.Owner = &v1alpha1.OwnerReference{Kind: "Job", Name: "j"}
+	finding.LastWriter = &v1alpha1.LastWriter{Manager: "someone"}
+	clusterFinding := &v1alpha1.ClusterAuditResult{ObjectMeta: metav1.ObjectMeta{Name: "role"}, Finding: finding.Finding}
+	clusterFinding.Result, clusterFinding.Violations, clusterFinding.Message = v1alpha1.ResultError, nil, "no\nverdict"
+	summary := &v1alpha1.ConstraintSummary{
+		ObjectMeta: metav1.ObjectMeta{Name: "sum"}, EnforcementAction: "warn", State: v1alpha1.SummaryRejected,
+		Message: "line 1:\nno such rule", Totals: v1alpha1.SummaryTotals{Fail: 1, Error: 2, Deferred: 3, Evaluated: 4}, LastCompletedRun: "run-1",
+	}
+	broken := &v1alpha1.AuditRun{
+		ObjectMeta: metav1.ObjectMeta{Name: "run-1"}, Phase: v1alpha1.RunPartial, Trigger: v1alpha1.TriggerStartup, Listed: 4, Evaluated: 3, Unchanged: 2, Failed: 1,
+		Problems: []v1alpha1.RunProblem{{Subject: "a.yaml", Message: "line 3:\nnot YAML"}, {Subject: "b.yaml", Message: "x"}},
+		Kinds:    []v1alpha1.KindRun{{Kind: "Pod"}, {Group: "example.io", Kind: "Widget", Error: "is forbidden"}},
+	}
+	unlisted := broken.DeepCopy()
+	unlisted.Name, unlisted.Problems = "run-2", nil
+	s.put(finding)
+	s.putObjects(clusterFinding, summary, broken, unlisted)
+	for resource, want := range map[string]struct {
+		narrow, wide string // "Name: value" of the columns, joined
+	}{
+		"auditresults": {
+			"Name: one|Result: fail|Action: deny|Constraint: NeedLabel/owner|Resource: Pod/one|Message: first line second line  end",
+			"Owner: Job/j|Last Writer: someone",
+		},
+		"clusterauditresults": {
+			"Name: role|Result: error|Action: deny|Constraint: NeedLabel/owner|Resource: Pod/one|Message: no verdict",
+			"Owner: Job/j|Last Writer: someone",
+		},
+		"constraintsummaries": {
+			"Name: sum|Action: warn|State: Rejected|Fail: 1|Error: 2|Deferred: 3|Evaluated: 4|Message: line 1: no such rule",
+			"Last Run: run-1",
+		},
+		"auditruns": {
+			"Name: run-1|Phase: Partial|Trigger: Startup|Kinds: 2|Listed: 4|Evaluated: 3|Errors: 1|Problems: 3" +
+				"|Name: run-2|Phase: Partial|Trigger: Startup|Kinds: 2|Listed: 4|Evaluated: 3|Errors: 1|Problems: 1",
+			"Unchanged: 2|Problem: a.yaml: line 3: not YAML|Unchanged: 2|Problem: Widget.example.io: is forbidden",
+		},
+	} {
+		var table metav1.Table
+		s.into(s.do(http.MethodGet, root+"/"+resource, asTable), &table)
+		cells := map[int32][]string{}
+		for _, row := range table.Rows {
+			for i, column := range table.ColumnDefinitions {
+				if column.Name != "Age" {
+					cells[column.Priority] = append(cells[column.Priority], fmt.Sprintf("%s: %v", column.Name, row.Cells[i]))
+				}
+			}
+		}
+		if diff := cmp.Diff(strings.Split(want.narrow, "|"), cells[0]); diff != "" {
+			t.Errorf("narrow %s (-want +got):\n%s", resource, diff)
+		}
+		if diff := cmp.Diff(strings.Split(want.wide, "|"), cells[1]); diff != "" {
+			t.Errorf("wide %s (-want +got):\n%s", resource, diff)
 		}
 	}
 }

@@ -178,9 +178,18 @@ func result(namespace, pod, message string) *v1alpha1.AuditResult {
 
 func (s *server) put(results ...*v1alpha1.AuditResult) uint64 {
 	s.Helper()
+	objects := make([]metav1.Object, len(results))
+	for i, r := range results {
+		objects[i] = r
+	}
+	return s.putObjects(objects...)
+}
+
+func (s *server) putObjects(objects ...metav1.Object) uint64 {
+	s.Helper()
 	revision, err := s.db.Update(context.Background(), func(tx *index.Tx) error {
-		for _, r := range results {
-			row, err := rows.Encode(r)
+		for _, object := range objects {
+			row, err := rows.Encode(object)
 			if err != nil {
 				return err
 			}

@@ -32,7 +32,7 @@ func TestKubectl(t *testing.T) {
 				t.Errorf("get -A -o wide lacks %q:\n%s", want, out)
 			}
 		}
-		if out := kubectl(t, "get", "ar", "-n", "e2e-query"); strings.Contains(out, "MESSAGE") || !strings.Contains(out, "ConfigMap/b") {
+		if out := kubectl(t, "get", "ar", "-n", "e2e-query"); strings.Contains(out, "OWNER") || !strings.Contains(out, "ConfigMap/b") || !strings.Contains(out, "label owner is missing") {
 			t.Errorf("get -n:\n%s", out)
 		}
 	})

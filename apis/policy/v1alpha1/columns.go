@@ -1,5 +1,11 @@
 package v1alpha1
 
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
 // Column is a column that kubectl get prints after NAME. Columns of priority 1
 // are printed with -o wide only.
 //
@@ -40,7 +46,7 @@ func ResultColumns() []Column[*Finding] {
 			}
 			return f.LastWriter.Manager
 		}},
-		{"Message", "string", "", "first violation, or why there is no verdict", 1, []string{"violations", "message"}, func(f *Finding) any {
+		{"Message", "string", "", "first violation, or why there is no verdict", 0, []string{"violations", "message"}, func(f *Finding) any {
 			if len(f.Violations) > 0 {
 				return f.Violations[0].Message
 			}
@@ -58,17 +64,29 @@ func RunColumns() []Column[*AuditRun] {
 		{"Listed", "integer", "int64", "objects listed", 0, []string{"listed"}, func(r *AuditRun) any { return r.Listed }},
 		{"Evaluated", "integer", "int64", "objects evaluated", 0, []string{"evaluated"}, func(r *AuditRun) any { return r.Evaluated }},
 		{"Unchanged", "integer", "int64", "objects that did not have to be evaluated", 1, []string{"unchanged"}, func(r *AuditRun) any { return r.Unchanged }},
-		{"Failed", "integer", "int64", "objects with a result of error", 0, []string{"failed"}, func(r *AuditRun) any { return r.Failed }},
+		{"Errors", "integer", "int64", "objects with a result of error", 0, []string{"failed"}, func(r *AuditRun) any { return r.Failed }},
 		{"Problems", "integer", "int64", "what could not be looked at", 0, []string{"problems", "kinds.error"}, func(r *AuditRun) any {
-			n := int64(len(r.Problems))
-			for i := range r.Kinds {
-				if r.Kinds[i].Error != "" {
-					n++
-				}
+			return int64(len(AllProblems(r)))
+		}},
+		{"Problem", "string", "", "first of the problems", 1, []string{"problems", "kinds.error"}, func(r *AuditRun) any {
+			if problems := AllProblems(r); len(problems) > 0 {
+				return problems[0].Subject + ": " + problems[0].Message
 			}
-			return n
+			return ""
 		}},
 	}
+}
+
+// AllProblems returns what a run could not look at: its problems, and the kinds
+// that could not be listed or watched.
+func AllProblems(r *AuditRun) []RunProblem {
+	problems := slices.Clone(r.Problems)
+	for i := range r.Kinds {
+		if k := &r.Kinds[i]; k.Error != "" {
+			problems = append(problems, RunProblem{Subject: schema.GroupKind{Group: k.Group, Kind: k.Kind}.String(), Message: k.Error})
+		}
+	}
+	return problems
 }
 
 // SummaryColumns are the columns of constraintsummaries, without NAME and AGE.
@@ -78,9 +96,9 @@ func SummaryColumns() []Column[*ConstraintSummary] {
 		{"State", "string", "", "what the totals are worth", 0, []string{"state"}, func(s *ConstraintSummary) any { return string(s.State) }},
 		{"Fail", "integer", "int64", "objects that violate the constraint", 0, []string{"totals.fail"}, func(s *ConstraintSummary) any { return s.Totals.Fail }},
 		{"Error", "integer", "int64", "objects that could not be evaluated", 0, []string{"totals.error"}, func(s *ConstraintSummary) any { return s.Totals.Error }},
-		{"Deferred", "integer", "int64", "objects whose evaluation waits for something", 1, []string{"totals.deferred"}, func(s *ConstraintSummary) any { return s.Totals.Deferred }},
+		{"Deferred", "integer", "int64", "objects whose evaluation waits for something", 0, []string{"totals.deferred"}, func(s *ConstraintSummary) any { return s.Totals.Deferred }},
 		{"Evaluated", "integer", "int64", "objects judged", 0, []string{"totals.evaluated"}, func(s *ConstraintSummary) any { return s.Totals.Evaluated }},
 		{"Last Run", "string", "", "last completed run", 1, []string{"lastCompletedRun"}, func(s *ConstraintSummary) any { return s.LastCompletedRun }},
-		{"Message", "string", "", "why the state is not Current", 1, []string{"message"}, func(s *ConstraintSummary) any { return s.Message }},
+		{"Message", "string", "", "why the state is not Current", 0, []string{"message"}, func(s *ConstraintSummary) any { return s.Message }},
 	}
 }

@@ -2,6 +2,7 @@ package readonly
 
 import (
 	"context"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
@@ -49,11 +50,19 @@ func ColumnDefinitions[T any](columns []v1alpha1.Column[T]) []metav1.TableColumn
 	return out
 }
 
-// CellsOf returns the cells of an object; part is what the columns are about.
+// oneLine replaces what would end a line or a column of a printed table; kubectl
+// shows nothing of what follows a line break.
+var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\f", " ", "\v", " ", "\t", " ")
+
+// CellsOf returns the cells of an object; part is what the columns are about. Each
+// cell is one line.
 func CellsOf[T any](columns []v1alpha1.Column[T], part T) []any {
 	out := make([]any, len(columns))
 	for i, c := range columns {
 		out[i] = c.Value(part)
+		if text, ok := out[i].(string); ok {
+			out[i] = strings.TrimSpace(oneLine.Replace(text))
+		}
 	}
 	return out
 }
