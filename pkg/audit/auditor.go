@@ -143,6 +143,9 @@ func (a *Auditor) Ready(table index.Table) error {
 	if table == rows.AuditRuns {
 		return nil
 	}
+	if err := a.writer.stall(); err != nil && table == rows.ConstraintSummaries {
+		return err // what they say the findings are worth is not so
+	}
 	select {
 	case <-a.firstRun:
 		return nil
@@ -157,6 +160,9 @@ func (a *Auditor) Ready(table index.Table) error {
 	}
 	return errors.New(a.tracker.progress())
 }
+
+// Stalled returns why the findings are not kept up at the moment, nil if they are.
+func (a *Auditor) Stalled() error { return a.writer.stall() }
 
 // reported is called when a report is written; loaded is true once a run has
 // ended.

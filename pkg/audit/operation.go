@@ -223,6 +223,9 @@ func (u *upsert) committed() {
 	u.a.tracker.objectDone(u)
 }
 
+// refused implements refusable.
+func (u *upsert) refused(err error) { u.a.tracker.objectRefused(u, err) }
+
 // remove takes an object out of the audit.
 type remove struct {
 	a    *Auditor
@@ -250,7 +253,10 @@ func (r *remove) apply(_ context.Context, tx *index.Tx) error {
 	return removeObject(tx, gk, r.key.Namespace, r.key.Name, bytes.Clone(data))
 }
 
-func (r *remove) committed() { r.a.tracker.objectsGone(r.kind.GroupKind(), r.removed) }
+func (r *remove) committed() {
+	r.a.tracker.objectsGone(r.kind.GroupKind(), r.removed)
+	r.a.tracker.objectRemoved(r.kind.GroupKind(), r.key)
+}
 
 // removeObject removes the record of an object and the rows that it speaks of.
 func removeObject(tx *index.Tx, gk schema.GroupKind, namespace, name string, data []byte) error {

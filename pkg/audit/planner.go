@@ -49,8 +49,18 @@ type planner struct {
 	mu        sync.Mutex // protects the fields below, which others use too
 	waiting   string
 	nsKinds   []schema.GroupKind
-	nsChanged bool                // a Namespace that objects were judged with has changed
 	nsMissing map[string]struct{} // Namespaces that were needed and not known
+	// nsDropped are Namespaces that are gone and that took records along.
+	nsDropped map[string]droppedRecords
+	pending   pendingChanges
+}
+
+// pendingChanges are reasons to list kinds again that the next plan takes up.
+type pendingChanges struct {
+	// namespaces is true if a Namespace that objects were judged with has changed.
+	namespaces bool
+	// kinds of which records were dropped that may be of objects that are there.
+	kinds map[schema.GroupKind]struct{}
 }
 
 func newPlanner(a *Auditor) *planner {
@@ -62,6 +72,7 @@ func newPlanner(a *Auditor) *planner {
 		policyCaches: map[schema.GroupKind]*objectCache{},
 		waiting:      "the kinds of the source are not known yet",
 		nsMissing:    map[string]struct{}{},
+		nsDropped:    map[string]droppedRecords{},
 		ensuredKinds: map[string]string{},
 	}
 	p.namespaces = newObjectCache(p.namespaceChanged)
@@ -169,11 +180,21 @@ func (p *planner) namespaceChanged(old, new *cachedObject) {
 		p.mu.Lock()
 		if _, missing := p.nsMissing[new.GetName()]; missing || old != nil {
 			delete(p.nsMissing, new.GetName())
-			p.nsChanged = true
+			p.pending.namespaces = true
 		}
 		p.mu.Unlock()
+		p.namespaceBack(new.GetName())
 	}
 	p.notify()
+}
+
+// takePending returns the reasons to list kinds again.
+func (p *planner) takePending() pendingChanges {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pending := p.pending
+	p.pending = pendingChanges{}
+	return pending
 }
 
 // namespacedKinds returns the kinds that may have objects in namespaces. It may
@@ -190,11 +211,12 @@ func (p *planner) plan(ctx context.Context) {
 	if !ok {
 		return
 	}
-	p.set = policy.Compile(ctx, inputs.Inputs, p.set)
+	previous := p.set
+	p.set = policy.Compile(ctx, inputs.Inputs, previous)
+	logRejections(ctx, previous, p.set)
 	desired := p.desiredKinds()
+	pending := p.takePending()
 	p.mu.Lock()
-	judgeAgain := p.nsChanged
-	p.nsChanged = false
 	p.nsKinds = nil
 	for gk, d := range desired {
 		if d.kind.Namespaced {
@@ -206,12 +228,12 @@ func (p *planner) plan(ctx context.Context) {
 	p.dropKinds(desired, inputs.unknownKinds)
 	var restart []*desiredKind
 	for gk, d := range desired {
-		if p.adopt(gk, d, inputs.unknownKinds, judgeAgain) {
+		if p.adopt(gk, d, inputs.unknownKinds, pending) {
 			restart = append(restart, d)
 		}
 	}
 	p.report(desired)
-	p.beginRun(restart, problems, judgeAgain)
+	p.beginRun(restart, problems, pending)
 	for _, d := range restart {
 		gk := d.kind.GroupKind()
 		p.streams[gk] = p.a.startStream(ctx, d.kind, p.cacheOf(gk), d.set)
@@ -271,7 +293,7 @@ func (p *planner) dropKinds(desired map[schema.GroupKind]*desiredKind, unknownKi
 
 // adopt makes the constraint set of a kind current and tells whether the kind has
 // to be listed anew for it.
-func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[string]struct{}, judgeAgain bool) bool {
+func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[string]struct{}, pending pendingChanges) bool {
 	old := p.planned[gk]
 	stream := p.streams[gk]
 	d.set = p.a.sets.allocate(gk, d.constraints)
@@ -280,7 +302,10 @@ func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[st
 	op.plan.Constraints = append(op.plan.Constraints, constraintsOf(old, unknownKinds)...)
 	p.planned[gk] = op.plan
 	listAgain := stream == nil || stream.set.empty() || stream.kind != d.kind ||
-		!stream.set.contains(d.set) || judgeAgain && d.set.needsNamespace
+		!stream.set.contains(d.set) || pending.namespaces && d.set.needsNamespace
+	if _, ok := pending.kinds[gk]; ok {
+		listAgain = true
+	}
 	switch {
 	case !listAgain && stream.set.id == d.set.id && d.set.contains(stream.set) && len(op.dropped) == 0:
 		return false
@@ -351,7 +376,12 @@ func (p *planner) report(desired map[schema.GroupKind]*desiredKind) {
 			kinds[c.ID] = append(kinds[c.ID], gk)
 		}
 	}
-	status := policyStatus{planned: true, rejections: p.set.Rejections()}
+	status := policyStatus{
+		planned:      true,
+		rejections:   p.set.Rejections(),
+		hidden:       p.inventory.Problems,
+		failedGroups: p.inventory.FailedGroups,
+	}
 	for _, c := range p.set.Constraints() {
 		status.constraints = append(status.constraints, constraintStatus{Constraint: c, kinds: kinds[c.ID]})
 	}
@@ -360,7 +390,7 @@ func (p *planner) report(desired map[schema.GroupKind]*desiredKind) {
 
 // beginRun starts a run over the kinds that are listed anew, or one without kinds
 // if only the problems have changed.
-func (p *planner) beginRun(restart []*desiredKind, problems []source.Problem, judgeAgain bool) {
+func (p *planner) beginRun(restart []*desiredKind, problems []source.Problem, pending pendingChanges) {
 	if p.started && len(restart) == 0 && equalProblems(p.problems, problems) {
 		return
 	}
@@ -372,7 +402,9 @@ func (p *planner) beginRun(restart []*desiredKind, problems []source.Problem, ju
 	switch {
 	case !p.started:
 		trigger = v1alpha1.TriggerStartup
-	case !judgeAgain && p.set.Digest() == p.runDigest:
+	case len(restart) == 0:
+		trigger = v1alpha1.TriggerProblemChange
+	case !pending.namespaces && len(pending.kinds) == 0 && p.set.Digest() == p.runDigest:
 		trigger = v1alpha1.TriggerKindChange
 	}
 	p.started, p.problems, p.runDigest = true, problems, p.set.Digest()

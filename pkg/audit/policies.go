@@ -52,6 +52,12 @@ func (p *planner) collectPolicies(ctx context.Context) (*collectedPolicies, []so
 			inputs.Constraints = append(inputs.Constraints, cache.all()...)
 		}
 	}
+	if _, err := p.namespaces.state(); err != nil {
+		problems = append(problems, source.Problem{
+			Subject: namespaceKind.String(),
+			Message: fmt.Sprintf("Namespaces cannot be followed, what is known of them stays in force: %v", err),
+		})
+	}
 	problems = append(problems, p.ensureConstraintKinds(ctx)...)
 	sort.Slice(problems, func(i, j int) bool {
 		if problems[i].Subject != problems[j].Subject {
@@ -59,7 +65,19 @@ func (p *planner) collectPolicies(ctx context.Context) (*collectedPolicies, []so
 		}
 		return problems[i].Message < problems[j].Message
 	})
-	return inputs, problems, true
+	return inputs, someProblems(problems), true
+}
+
+// someProblems bounds the problems of a run.
+func someProblems(problems []source.Problem) []source.Problem {
+	for i := range problems {
+		problems[i].Subject, _ = truncate(problems[i].Subject, maxProblemBytes)
+		problems[i].Message, _ = truncate(problems[i].Message, maxProblemBytes)
+	}
+	if more := len(problems) - maxProblems; more > 0 {
+		problems = append(problems[:maxProblems:maxProblems], source.Problem{Subject: "more", Message: fmt.Sprintf("%d more problems are not shown", more)})
+	}
+	return problems
 }
 
 // streamCachedKinds starts and ends the streams of kinds that have a cache.
@@ -146,4 +164,21 @@ func (p *planner) ensureConstraintKinds(ctx context.Context) []source.Problem {
 		p.ensuredKinds[name] = entry.digest
 	}
 	return problems
+}
+
+// logRejections logs the policies that are rejected and were not before, or not for
+// the same reason.
+func logRejections(ctx context.Context, before, now *policy.Set) {
+	known := map[policy.Rejection]struct{}{}
+	if before != nil {
+		for _, r := range before.Rejections() {
+			known[r] = struct{}{}
+		}
+	}
+	for _, r := range now.Rejections() {
+		if _, ok := known[r]; !ok {
+			message, _ := truncate(r.Message, maxProblemBytes)
+			klog.FromContext(ctx).Info("Policy rejected", "kind", r.ID.Kind, "name", r.ID.Name, "reason", message)
+		}
+	}
 }

@@ -147,6 +147,10 @@ func (r *reporter) report(ctx context.Context) error {
 		t.mu.Unlock()
 		return err
 	}
+	for _, run := range runs[:len(ended)] {
+		klog.FromContext(ctx).Info("Audit run ended", "run", run.Name, "phase", run.Phase, "trigger", run.Trigger, "kinds", len(run.Kinds),
+			"listed", run.Listed, "evaluated", run.Evaluated, "unchanged", run.Unchanged, "errors", run.Failed, "problems", len(run.Problems))
+	}
 	t.mu.Lock()
 	t.ended = t.ended[len(ended):]
 	t.loaded = loaded
@@ -296,10 +300,24 @@ func (t *tracker) summaryObjects() []*v1alpha1.ConstraintSummary {
 		ref := referenceOf(rejection.ID)
 		ref.UID, ref.Generation = rejection.UID, rejection.Generation
 		s := newSummary(ref, rejection.EnforcementAction)
-		s.State, s.Message = v1alpha1.SummaryRejected, rejection.Message
+		s.State = v1alpha1.SummaryRejected
+		s.Message, _ = truncate(rejection.Message, maxMessageBytes)
 		out = append(out, s)
 	}
-	return out
+	return distinctNames(out)
+}
+
+// distinctNames gives summaries names of their own. Kinds that differ in case only,
+// and names with dots, can lead to the same one; the first keeps it.
+func distinctNames(summaries []*v1alpha1.ConstraintSummary) []*v1alpha1.ConstraintSummary {
+	taken := make(map[string]struct{}, len(summaries))
+	for _, s := range summaries {
+		if _, ok := taken[s.Name]; ok {
+			s.Name = v1alpha1.SummaryHashedName(s.Constraint)
+		}
+		taken[s.Name] = struct{}{}
+	}
+	return summaries
 }
 
 func newSummary(ref v1alpha1.ConstraintReference, action string) *v1alpha1.ConstraintSummary {

@@ -114,6 +114,9 @@ func (s *kindStream) Listed(resourceVersion string) {
 			}
 		}
 	}
+	if s.kind.GroupKind() == namespaceKind {
+		s.a.tracker.namespacesFailed(nil)
+	}
 	s.submit(func(set *constraintSet) operation {
 		return &listDone{a: s.a, stream: s, set: set, seen: seen, resourceVersion: resourceVersion}
 	})
@@ -124,6 +127,9 @@ func (s *kindStream) Failed(err error) {
 	s.seen = nil
 	if s.cache != nil {
 		s.cache.failed(err)
+	}
+	if s.kind.GroupKind() == namespaceKind {
+		s.a.tracker.namespacesFailed(err)
 	}
 	s.a.tracker.streamFailed(s, err)
 }

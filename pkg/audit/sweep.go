@@ -145,8 +145,15 @@ func (d *dropNamespace) apply(_ context.Context, tx *index.Tx) error {
 }
 
 func (d *dropNamespace) committed() {
+	var kinds []schema.GroupKind
 	for gk, removed := range d.removed {
 		d.a.tracker.objectsGone(gk, removed)
+		if removed > 0 {
+			kinds = append(kinds, gk)
+		}
+	}
+	if len(kinds) > 0 {
+		d.a.planner.namespaceDropped(d.namespace, kinds)
 	}
 }
 

@@ -1,7 +1,10 @@
 package audit
 
 import (
+	"fmt"
+	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +31,12 @@ type tracker struct {
 	// digest and problems of the newest run.
 	digest   string
 	problems []source.Problem
+	// hidden are those of the problems that keep objects of any kind from being seen.
+	hidden []source.Problem
+	// failedGroups are API groups whose kinds are not known at the moment.
+	failedGroups map[string]error
+	// namespacesErr is why Namespaces cannot be followed at the moment.
+	namespacesErr string
 	// run is the active run, nil if there is none.
 	run *run
 	// lastRun is the name of the newest run.
@@ -42,6 +51,18 @@ type tracker struct {
 	loaded    bool // a run has ended in this index
 }
 
+const (
+	// maxRefused bounds the objects of a kind that are named because the index does
+	// not take them.
+	maxRefused = 100
+	// maxProblemBytes bounds what is said about one problem.
+	maxProblemBytes = 1024
+	// maxNameBytes bounds the names in it.
+	maxNameBytes = 100
+	// maxProblems bounds the problems of a run.
+	maxProblems = 100
+)
+
 // kindStatus is what is known of a kind.
 type kindStatus struct {
 	kind source.Kind
@@ -49,6 +70,8 @@ type kindStatus struct {
 	stream *kindStream
 	// err is why the kind cannot be listed or watched at the moment.
 	err string
+	// refused are objects that the index does not take, and why.
+	refused map[source.ObjectKey]string
 	// listed are the digests of the constraints under which a list was completed.
 	listed map[string]struct{}
 	// resourceVersion of the last complete list.
@@ -86,6 +109,10 @@ type policyStatus struct {
 	planned     bool
 	constraints []constraintStatus
 	rejections  []policy.Rejection
+	// hidden are problems that keep objects of any kind from being seen.
+	hidden []source.Problem
+	// failedGroups are API groups whose discovery fails, with the errors.
+	failedGroups map[string]error
 }
 
 // constraintStatus is a constraint and the kinds that it is audited on.
@@ -232,12 +259,15 @@ func (t *tracker) finishIfDone() {
 			phase = v1alpha1.RunPartial
 		}
 	}
-	name := t.run.name
+	ended := t.run
 	t.end(phase)
 	for i := range t.policies.constraints {
 		c := &t.policies.constraints[i]
+		if !slices.ContainsFunc(c.kinds, func(gk schema.GroupKind) bool { return ended.kinds[gk] != nil }) {
+			continue
+		}
 		if state, _ := t.constraintState(c); state == v1alpha1.SummaryCurrent || state == v1alpha1.SummaryDeferred {
-			t.completed[c.ID] = completion{run: name, time: t.clock.Now()}
+			t.completed[c.ID] = completion{run: ended.name, time: t.clock.Now()}
 		}
 	}
 }
@@ -247,8 +277,24 @@ func (t *tracker) setPolicies(p policyStatus) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.policies = p
+	t.hidden, t.failedGroups = p.hidden, p.failedGroups
 	t.summaries = true
 	t.notify()
+}
+
+// namespacesFailed says that Namespaces cannot be followed, or nil that they can.
+func (t *tracker) namespacesFailed(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.namespacesErr != text {
+		t.namespacesErr = text
+		t.summaries = true
+		t.notify()
+	}
 }
 
 func (t *tracker) markSummaries() {
@@ -262,7 +308,7 @@ func (t *tracker) listStarted(s *kindStream) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k := t.status(s.kind.GroupKind())
-	k.kind, k.stream, k.count = s.kind, s, listCount{}
+	k.kind, k.stream, k.count, k.refused = s.kind, s, listCount{}, nil
 }
 
 func (t *tracker) objectDone(u *upsert) {
@@ -272,6 +318,7 @@ func (t *tracker) objectDone(u *upsert) {
 	if !u.known {
 		k.objects++
 	}
+	delete(k.refused, keyOf(u.obj))
 	if u.listed && k.stream == u.stream {
 		k.count.listed++
 		if u.evaluated {
@@ -285,6 +332,32 @@ func (t *tracker) objectDone(u *upsert) {
 	}
 	t.summaries = true
 	t.notify()
+}
+
+// objectRefused says that the index does not take an object.
+func (t *tracker) objectRefused(u *upsert, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k := t.status(u.stream.kind.GroupKind())
+	if k.refused == nil {
+		k.refused = map[source.ObjectKey]string{}
+	}
+	if len(k.refused) < maxRefused {
+		k.refused[keyOf(u.obj)], _ = truncate(err.Error(), maxProblemBytes)
+	}
+	t.summaries = true
+	t.notify()
+}
+
+// objectRemoved forgets that the index does not take an object.
+func (t *tracker) objectRemoved(gk schema.GroupKind, key source.ObjectKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if k := t.status(gk); k.refused != nil {
+		delete(k.refused, key)
+		t.summaries = true
+		t.notify()
+	}
 }
 
 func (t *tracker) objectsGone(gk schema.GroupKind, n int64) {
@@ -310,6 +383,9 @@ func (t *tracker) listDone(s *kindStream, set *constraintSet, resourceVersion st
 	k.err, k.listed, k.resourceVersion = "", set.digests, resourceVersion
 	if t.run != nil && t.run.kinds[gk] != nil {
 		t.run.kinds[gk].Phase, t.run.kinds[gk].Error = v1alpha1.RunComplete, ""
+		if text := k.refusals(); text != "" {
+			t.run.kinds[gk].Phase, t.run.kinds[gk].Error = v1alpha1.RunPartial, text
+		}
 		t.finishIfDone()
 	} else if failed {
 		t.recovered[gk] = struct{}{}
@@ -366,21 +442,45 @@ func (t *tracker) constraintState(c *constraintStatus) (v1alpha1.SummaryState, s
 		k := t.status(gk)
 		if k.err != "" {
 			failing = append(failing, gk.String()+": "+k.err)
+		} else if text := k.refusals(); text != "" {
+			failing = append(failing, gk.String()+": "+text)
 		} else if _, ok := k.listed[c.Digest]; !ok {
 			pending = append(pending, gk.String())
 		}
+	}
+	for group, err := range t.failedGroups {
+		if c.SelectsGroup(group) {
+			failing = append(failing, "kinds of the API group "+group+": "+err.Error())
+		}
+	}
+	if c.NeedsNamespace && t.namespacesErr != "" {
+		failing = append(failing, "Namespace: "+t.namespacesErr)
 	}
 	sort.Strings(failing)
 	sort.Strings(pending)
 	switch {
 	case len(failing) > 0:
 		return v1alpha1.SummaryPartial, "not listed or watched: " + joinSome(failing, "; ")
+	case len(t.hidden) > 0:
+		return v1alpha1.SummaryPartial, fmt.Sprintf("%d problems keep objects from being seen, the first: %s: %s; the newest AuditRun has them", len(t.hidden), t.hidden[0].Subject, t.hidden[0].Message)
 	case len(pending) > 0:
 		return v1alpha1.SummaryNotYetAudited, "being listed: " + joinSome(pending, ", ")
 	case len(c.kinds) == 0:
 		return v1alpha1.SummaryCurrent, "no kind that exists here is selected"
 	}
 	return v1alpha1.SummaryCurrent, ""
+}
+
+// refusals says which objects the index does not take, "" if there are none; the
+// caller holds the tracker's mu.
+func (k *kindStatus) refusals() string {
+	var out []string
+	for key, err := range k.refused {
+		name, _ := truncate(strings.TrimPrefix(key.Namespace+"/"+key.Name, "/"), maxNameBytes)
+		out = append(out, fmt.Sprintf("%q cannot be kept: %s", name, err))
+	}
+	sort.Strings(out)
+	return joinSome(out, "; ")
 }
 
 // joinSome joins the first few of a list and tells how many more there are.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -34,6 +35,32 @@ type writer struct {
 	queue chan *queued
 	// work has those of them that no worker has taken yet.
 	work chan *queued
+	// stalled is why nothing is written at the moment, nil if it is.
+	stalled atomic.Pointer[stall]
+}
+
+// stall is a time in which transactions fail.
+type stall struct {
+	since time.Time
+	err   error
+}
+
+// stallTolerance is how long transactions may fail before readers are told.
+const stallTolerance = 3 * time.Second
+
+// stall returns why and since when nothing can be written, nil if something can.
+func (w *writer) stall() error {
+	s := w.stalled.Load()
+	if s == nil || w.clock.Since(s.since) < stallTolerance {
+		return nil
+	}
+	return fmt.Errorf("since %s nothing can be written to the index: %w", s.since.UTC().Format(time.RFC3339), s.err)
+}
+
+// refusable operations can be left out if the index does not take what they write.
+type refusable interface {
+	// refused is called instead of committed.
+	refused(err error)
 }
 
 // queued is an operation on its way.
@@ -41,6 +68,8 @@ type queued struct {
 	operation
 	// prepared is closed when the operation can be applied.
 	prepared chan struct{}
+	// refusal is why the index does not take the operation, nil if it does.
+	refusal error
 }
 
 func newWriter(db *index.DB, clk clock.WithTicker) *writer {
@@ -136,28 +165,51 @@ func (w *writer) nextBatch(ctx context.Context, next *queued) (batch []*queued, 
 	return batch, nil
 }
 
-// apply writes a batch, again and again until it is written.
+// finish tells the operation what became of it.
+func (q *queued) finish() {
+	if op, ok := q.operation.(refusable); ok && q.refusal != nil {
+		op.refused(q.refusal)
+		return
+	}
+	q.committed()
+}
+
+// apply writes a batch, again and again until it is written. Operations that cannot
+// be applied, whatever the disk does, are left out.
 func (w *writer) apply(ctx context.Context, batch []*queued) error {
 	for {
+		failed := -1
 		_, err := w.index.Update(ctx, func(tx *index.Tx) error {
-			for _, q := range batch {
+			for i, q := range batch {
+				if q.refusal != nil {
+					continue
+				}
 				if err := q.apply(ctx, tx); err != nil {
+					failed = i
 					return err
 				}
 			}
+			failed = -1
 			return nil
 		})
 		switch {
 		case err == nil:
+			w.stalled.Store(nil)
 			for _, q := range batch {
-				q.committed()
+				q.finish()
 			}
 			return nil
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, index.ErrDamaged), errors.Is(err, index.ErrClosed):
 			return fmt.Errorf("write findings: %w", err)
+		case failed >= 0:
+			if _, ok := batch[failed].operation.(refusable); ok {
+				batch[failed].refusal = err
+				continue
+			}
 		}
+		w.stalled.CompareAndSwap(nil, &stall{since: w.clock.Now(), err: err})
 		klog.FromContext(ctx).Error(err, "Writing findings does not work; the audit waits and tries again", "operations", len(batch))
 		select {
 		case <-w.clock.After(retryInterval):

@@ -51,6 +51,16 @@ func SummaryName(c ConstraintReference) string {
 	if readable := readableName(maxNameLength, name); readable == name {
 		return name
 	}
+	return SummaryHashedName(c)
+}
+
+// SummaryHashedName is SummaryName with a hash behind it in any case: the name of a
+// summary whose other name another summary has.
+func SummaryHashedName(c ConstraintReference) string {
+	name := strings.ToLower(c.Kind)
+	if c.Name != "" {
+		name += "." + c.Name
+	}
 	sum := identitySum(c, ResourceReference{})
 	hash := hex.EncodeToString(sum[:8])
 	return readableName(maxNameLength-len(hash)-1, name) + "." + hash

@@ -78,6 +78,9 @@ const (
 	// TriggerKindChange is a run over kinds that appeared, or whose definition
 	// changed, since the last run.
 	TriggerKindChange RunTrigger = "KindChange"
+	// TriggerProblemChange is a run without kinds: something that could not be looked
+	// at can be now, or the other way round.
+	TriggerProblemChange RunTrigger = "ProblemChange"
 )
 
 // RunPhase is the phase of a run.

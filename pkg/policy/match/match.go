@@ -102,6 +102,12 @@ func (m *Matcher) SelectsKind(gk schema.GroupKind, namespaced bool) bool {
 	return m.spec.Source != sourceGenerated && m.selectsGroupKind(gk)
 }
 
+// SelectsGroup tells whether objects of some kind of an API group can match.
+func (m *Matcher) SelectsGroup(group string) bool {
+	return m.spec.Source != sourceGenerated &&
+		(len(m.spec.Kinds) == 0 || slices.ContainsFunc(m.spec.Kinds, func(k Kinds) bool { return listed(k.APIGroups, group) }))
+}
+
 func (m *Matcher) selectsGroupKind(gk schema.GroupKind) bool {
 	if len(m.spec.Kinds) == 0 {
 		return true

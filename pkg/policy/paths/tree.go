@@ -1,5 +1,7 @@
 package paths
 
+import "slices"
+
 // Tree is the set of paths that a program reads below one value. Its zero value is a
 // program that only asks whether the value is there and of which type it is, and
 // what it is if it is neither an object nor an array.
@@ -11,13 +13,13 @@ type Tree struct {
 	several bool
 }
 
-// Field returns the tree below a field of an object.
+// Field returns the tree below a field of an object. It is whole if t is by now.
 func (t *Tree) Field(name string) *Tree {
 	if t.fields == nil {
 		t.fields = map[string]*Tree{}
 	}
 	if t.fields[name] == nil {
-		t.fields[name] = &Tree{several: t.several}
+		t.fields[name] = &Tree{several: t.several, whole: t.whole}
 	}
 	return t.fields[name]
 }
@@ -26,7 +28,7 @@ func (t *Tree) Field(name string) *Tree {
 // The number of elements and the names of fields are read with it.
 func (t *Tree) Each() *Tree {
 	if t.each == nil {
-		t.each = &Tree{several: true}
+		t.each = &Tree{several: true, whole: t.whole}
 	}
 	return t.each
 }
@@ -54,6 +56,32 @@ func (t *Tree) Reads(path ...string) bool {
 		return true
 	}
 	return t.fields[path[0]].Reads(path[1:]...) || t.each.Reads(path[1:]...)
+}
+
+// Paths lists the ends of all paths, sorted: fields are separated by dots, elements
+// are [], and a value that is read as a whole has an asterisk behind it.
+func (t *Tree) Paths() []string {
+	var out []string
+	t.appendPaths(&out, "")
+	slices.Sort(out)
+	return out
+}
+
+func (t *Tree) appendPaths(out *[]string, path string) {
+	if t.whole {
+		*out = append(*out, path+"*")
+		return
+	}
+	if len(t.fields) == 0 && t.each == nil {
+		*out = append(*out, path)
+		return
+	}
+	if t.each != nil {
+		t.each.appendPaths(out, path+"[]")
+	}
+	for name, sub := range t.fields {
+		sub.appendPaths(out, path+"."+name)
+	}
 }
 
 // Add adds what another tree reads.
