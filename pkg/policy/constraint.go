@@ -48,6 +48,10 @@ func (c *Constraint) SelectsKind(gk schema.GroupKind, namespaced bool) bool {
 	return c.match.SelectsKind(gk, namespaced)
 }
 
+// SelectsGroup tells whether objects of some kind of an API group can match the
+// constraint.
+func (c *Constraint) SelectsGroup(group string) bool { return c.match.SelectsGroup(group) }
+
 // newConstraint checks a constraint against its template and compiles it. audited
 // is false if the constraint is not meant for audits.
 func newConstraint(id ConstraintID, obj *unstructured.Unstructured, t *template) (c *Constraint, audited bool, err error) {

@@ -66,7 +66,8 @@ func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 	byKind := map[string]*compiled{}
 	for i := range templates {
 		t := &templates[i]
-		if t.kind != "" && byKind[t.kind] == nil {
+		// Of several templates for a kind it is the one that bears its name.
+		if t.kind != "" && (byKind[t.kind] == nil || t.obj.GetName() == strings.ToLower(t.kind)) {
 			byKind[t.kind] = t
 		}
 		if t.err != nil {
