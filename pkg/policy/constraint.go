@@ -41,6 +41,9 @@ type Constraint struct {
 	template   *template
 	match      *match.Matcher
 	parameters rego.Value
+	memo       *memo
+	// number tells constraints apart in the memo.
+	number uint64
 }
 
 // SelectsKind tells whether objects of a kind can match the constraint.

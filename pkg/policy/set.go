@@ -26,6 +26,7 @@ type Set struct {
 	rejections  []Rejection
 	templates   map[string]*template // by digest
 	digest      string
+	memo        *memo
 }
 
 // Digest identifies the policies and their order of evaluation.
@@ -58,11 +59,18 @@ type compiled struct {
 	err      error
 }
 
-// Compile makes a Set. Programs of templates that previous, which may be nil, has
-// as well are taken from there.
+// Compile makes a Set. Programs of templates and constraints that previous, which may
+// be nil, has as well are taken from there, with what is remembered of them.
 func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 	templates := compileTemplates(ctx, in.Templates, previous)
-	set := &Set{templates: map[string]*template{}}
+	set := &Set{templates: map[string]*template{}, memo: newMemo()}
+	known := map[string]*Constraint{}
+	if previous != nil {
+		set.memo = previous.memo
+		for _, c := range previous.constraints {
+			known[c.Digest] = c
+		}
+	}
 	byKind := map[string]*compiled{}
 	for i := range templates {
 		t := &templates[i]
@@ -82,7 +90,7 @@ func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 		set.templates[t.template.digest] = t.template
 	}
 	for _, obj := range in.Constraints {
-		set.add(obj, byKind[obj.GetKind()])
+		set.add(obj, byKind[obj.GetKind()], known)
 	}
 	sort.Slice(set.constraints, func(i, j int) bool { return less(set.constraints[i].ID, set.constraints[j].ID) })
 	sort.Slice(set.rejections, func(i, j int) bool { return less(set.rejections[i].ID, set.rejections[j].ID) })
@@ -114,8 +122,8 @@ func less(a, b ConstraintID) bool {
 	return a.Name < b.Name
 }
 
-// add compiles a constraint into the set.
-func (s *Set) add(obj *unstructured.Unstructured, t *compiled) {
+// add compiles a constraint into the set. known are constraints by their digests.
+func (s *Set) add(obj *unstructured.Unstructured, t *compiled, known map[string]*Constraint) {
 	id := ConstraintID{Engine: EngineGatekeeper, Kind: obj.GetKind(), Name: obj.GetName()}
 	reject := func(message string) {
 		s.rejections = append(s.rejections, Rejection{
@@ -138,6 +146,11 @@ func (s *Set) add(obj *unstructured.Unstructured, t *compiled) {
 	if err != nil {
 		reject(fmt.Sprintf("constraint %s/%s: %v", id.Kind, id.Name, err))
 		return
+	}
+	if old := known[c.Digest]; old != nil {
+		c = old // with what the memo has of it
+	} else {
+		c.memo, c.number = s.memo, s.memo.constraints.Add(1)
 	}
 	if audited {
 		s.constraints = append(s.constraints, c)

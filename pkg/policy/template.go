@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"policy.example.io/policy-apiserver/pkg/policy/paths"
 	"policy.example.io/policy-apiserver/pkg/policy/rego"
 )
 
@@ -62,6 +63,11 @@ type template struct {
 	kind    string
 	schema  *constraintSchema
 	program *rego.Program
+	// projection is what the program reads of input.review.
+	projection *paths.Projection
+	// repeats is true if the program says the same of objects that look the same to it,
+	// and if different objects can.
+	repeats bool
 	// digest of what the object says that matters.
 	digest string
 }
@@ -113,7 +119,14 @@ func compileTemplate(obj *unstructured.Unstructured, spec *templateSpec, digest 
 	if err != nil {
 		return nil, err
 	}
-	return &template{kind: kind, schema: schema, program: program, digest: digest}, nil
+	return &template{
+		kind:       kind,
+		schema:     schema,
+		program:    program,
+		projection: paths.NewProjection(program.Reads),
+		repeats:    !program.Nondeterministic && !program.ReadsInventory && !program.Reads.Reads("object", "metadata", "resourceVersion"),
+		digest:     digest,
+	}, nil
 }
 
 // programSource picks the program of a template. A legacy rego field wins over
