@@ -43,7 +43,7 @@ for ((i = 0; i < 300; i++)); do
 done
 [[ -f ${kubeconfig} ]] || fail "does not listen after 30 seconds"
 
-bin/findings --kubeconfig="${kubeconfig}" || fail "does not serve the findings"
+bin/findings --kubeconfig="${kubeconfig}" --source="${source}" || fail "does not serve the findings"
 echo
 if command -v kubectl >/dev/null; then
   echo "The findings are served until Ctrl-C. In another terminal:"
@@ -52,7 +52,7 @@ else
 fi
 echo
 echo "  export KUBECONFIG=${kubeconfig}"
-echo "  kubectl get auditresults -A -o wide"
+echo "  kubectl get auditresults -A"
 echo
 wait "${server}" || true
 fail "has stopped"

@@ -1,5 +1,5 @@
 // Command findings prints what a policy-apiserver has found, much as kubectl
-// would, once the first audit has ended.
+// would, once the first audit has ended, and what that could not look at.
 package main
 
 import (
@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 )
 
 const (
@@ -30,29 +32,34 @@ const (
 	retry = 100 * time.Millisecond
 	// patience is how long it is waited for without a word.
 	patience = time.Second
+	// maxProblems is how many problems are printed.
+	maxProblems = 20
+
+	summaries = "constraintsummaries"
+	runs      = "auditruns"
 )
 
 // view is how a resource is printed.
 type view struct {
 	resource   string
 	namespaced bool
-	// hidden and shown are names of columns that are left out and that are printed
-	// beyond those of the narrow output.
-	hidden, shown string
+	// hidden is the name of a column that is left out.
+	hidden string
 }
 
 var views = []view{
-	{resource: "auditresults", namespaced: true, hidden: "Name", shown: "Message"},
-	{resource: "clusterauditresults", hidden: "Name", shown: "Message"},
-	{resource: "constraintsummaries", shown: "Message"},
-	{resource: "auditruns"},
+	{resource: "auditresults", namespaced: true, hidden: "Name"},
+	{resource: "clusterauditresults", hidden: "Name"},
+	{resource: summaries},
+	{resource: runs},
 }
 
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "kubeconfig of the server")
+	source := flag.String("source", "", "what the server audits, for messages")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *kubeconfig, os.Stdout, os.Stderr)
+	err := run(ctx, *kubeconfig, *source, os.Stdout, os.Stderr)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "findings:", err)
@@ -60,7 +67,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, kubeconfig string, out, progress io.Writer) error {
+func run(ctx context.Context, kubeconfig, source string, out, progress io.Writer) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -77,6 +84,34 @@ func run(ctx context.Context, kubeconfig string, out, progress io.Writer) error 
 		if err := v.print(out, table); err != nil {
 			return fmt.Errorf("print %s: %w", v.resource, err)
 		}
+		switch {
+		case v.resource == runs && len(table.Rows) > 0:
+			if err := printProblems(out, &table.Rows[len(table.Rows)-1]); err != nil {
+				return fmt.Errorf("print problems: %w", err)
+			}
+		case v.resource == summaries && len(table.Rows) == 0:
+			fmt.Fprintf(out, "no policies were found in %s; docs/policies.md says what a policy is\n", source)
+		}
+	}
+	return nil
+}
+
+// printProblems prints what a run could not look at. Runs are sorted by time.
+func printProblems(out io.Writer, row *metav1.TableRow) error {
+	var run v1alpha1.AuditRun
+	if err := json.Unmarshal(row.Object.Raw, &run); err != nil {
+		return err
+	}
+	problems := v1alpha1.AllProblems(&run)
+	if len(problems) == 0 {
+		return nil
+	}
+	fmt.Fprintf(out, "\nProblems of %s:\n", run.Name)
+	for _, p := range problems[:min(len(problems), maxProblems)] {
+		fmt.Fprintf(out, "  %s: %s\n", p.Subject, p.Message)
+	}
+	if more := len(problems) - maxProblems; more > 0 {
+		fmt.Fprintf(out, "  and %d more\n", more)
 	}
 	return nil
 }
@@ -86,7 +121,7 @@ func run(ctx context.Context, kubeconfig string, out, progress io.Writer) error 
 func fetch(ctx context.Context, client rest.Interface, resource string, progress io.Writer) (*metav1.Table, error) {
 	start, said := time.Now(), ""
 	for {
-		result := client.Get().AbsPath(groupVersion, resource).SetHeader("Accept", accept).MaxRetries(0).Do(ctx)
+		result := client.Get().AbsPath(groupVersion, resource).Param("includeObject", "Object").SetHeader("Accept", accept).MaxRetries(0).Do(ctx)
 		err := result.Error() // with the server's message, which that of Raw lacks
 		if err == nil {
 			data, err := result.Raw()
@@ -124,7 +159,7 @@ func (v view) print(out io.Writer, table *metav1.Table) error {
 	}
 	var columns []int
 	for i, c := range table.ColumnDefinitions {
-		if c.Name == v.hidden || c.Priority > 0 && c.Name != v.shown {
+		if c.Name == v.hidden || c.Priority > 0 {
 			continue
 		}
 		columns = append(columns, i)
