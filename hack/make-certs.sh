@@ -11,6 +11,11 @@ set -euo pipefail
 namespace=${1:-policy-system}
 apiservice=v1alpha1.policy.example.io
 host=policy-apiserver.${namespace}.svc
+found=$(kubectl get apiservice "${apiservice}" --ignore-not-found -o name)
+if [[ -z ${found} ]]; then
+  echo "There is no APIService ${apiservice} yet: apply artifacts/deploy/base first, then run this again." >&2
+  exit 1
+fi
 work=$(mktemp -d)
 trap 'rm -rf "${work}"' EXIT
 cd "${work}"
