@@ -26,6 +26,11 @@ func summary(p parsed) []string {
 func TestParse(t *testing.T) {
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n"
 	const podA = "document 1 (line 1): /v1, Kind=Pod /a"
+	const jsonA = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}`
+	const brackets = "{apiVersion: v1, kind: Pod,\n metadata: {name: a}}\n"
+	follows := func(number, line, where int) string {
+		return fmt.Sprintf("problem: document %d (line %d) is not valid YAML or JSON: line %d: something follows the end of the document without a line --- between; correct it", number, line, where)
+	}
 	for _, test := range []struct {
 		name, content string
 		want          []string
@@ -92,6 +97,32 @@ func TestParse(t *testing.T) {
 		{"half of JSON", "{\n \"apiVersion\": \"v1\",\n", []string{
 			"problem: document 1 (line 1) is not valid YAML or JSON: line 2: did not find expected node content; correct it",
 		}},
+		{"JSON with comments and markers", "# head\n" + jsonA + " # one\n# two\n" + jsonA + "\n---\n\n" + jsonA + jsonA + "\n# end", []string{
+			"document 1 (line 2): /v1, Kind=Pod /a", "document 2 (line 4): /v1, Kind=Pod /a",
+			"document 3 (line 7): /v1, Kind=Pod /a", "document 4 (line 7): /v1, Kind=Pod /a",
+		}},
+		{"JSON that was cut off", jsonA + "\n" + jsonA + "\n" + jsonA[:30], []string{
+			podA, "document 2 (line 2): /v1, Kind=Pod /a",
+			"problem: document 3 (line 3) is not valid YAML or JSON: line 3: found unexpected end of stream; correct it",
+		}},
+		{"comma after JSON", jsonA + ",\n" + jsonA, []string{
+			podA, "problem: document 2 (line 1) is not valid YAML or JSON: did not find expected node content; correct it",
+		}},
+		{"conflict after JSON", jsonA + "\n<<<<<<< HEAD\n" + jsonA, []string{
+			podA, "problem: document 2 (line 2) is not valid YAML or JSON: line 3: mapping values are not allowed in this context; correct it",
+		}},
+		{"YAML after JSON", jsonA + "\n" + pod, []string{podA, "document 2 (line 2): /v1, Kind=Pod /a"}},
+		{"text in JSON that looks like a marker", `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "note": "` + "\u2028--- " + `"}`, []string{podA}},
+		{"comment after brackets", brackets + "# end\n---\n" + brackets, []string{podA, "document 2 (line 5): /v1, Kind=Pod /a"}},
+		{"conflict after brackets", brackets + "<<<<<<< HEAD\n", []string{follows(1, 1, 3)}},
+		{"brackets after brackets", "# head\n---\n" + pod + "---\n" + brackets + "\n" + brackets, []string{"document 1 (line 3): /v1, Kind=Pod /a", follows(2, 8, 11)}},
+		{"brackets after null", "null # none\n" + brackets, []string{follows(1, 1, 2)}},
+		{"brackets after a text", "--- |\n x\n" + brackets, []string{follows(1, 1, 3)}},
+		{"key that is indented less", "  " + strings.ReplaceAll(pod, "\n", "\n  ") + "\nspec: {}\n", []string{follows(1, 1, 6)}},
+		{"all keys indented", "  " + strings.ReplaceAll(pod, "\n", "\n  "), []string{podA}},
+		{"directive without a document", pod + "...\n%junk\n", []string{
+			podA, "problem: document 2 (line 6) is not valid YAML or JSON: line 6: found unknown directive name; correct it",
+		}},
 		{"binary", "\x7fELF\x00\x01", []string{"problem: " + errNotText.Error()}},
 		{"not UTF-8", "a: \xff\xfe\n", []string{"problem: " + errNotText.Error()}},
 	} {
@@ -100,6 +131,54 @@ func TestParse(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// The line breaks are those of the parser of YAML, in comments and at markers too.
+func TestParseLineBreaks(t *testing.T) {
+	content := "# head\n\n" + "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n" + "# between\n---\n" +
+		"--- # comment\n{apiVersion: v1, kind: Pod,\nmetadata: {name: b}}\n...\n" + `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "c"}}` + "\n"
+	for _, lineBreak := range []string{"\n", "\r\n", "\r", "\u0085", "\u2028", "\u2029"} {
+		for _, head := range []string{"", "\ufeff"} {
+			got := summary(parse([]byte(head + strings.ReplaceAll(content, "\n", lineBreak))))
+			expect(t, fmt.Sprintf("%q", lineBreak), got,
+				"document 1 (line 3): /v1, Kind=Pod /a", "document 2 (line 10): /v1, Kind=Pod /b", "document 3 (line 13): /v1, Kind=Pod /c")
+		}
+	}
+}
+
+// Whatever stands between two objects or behind them, each of the two is found or
+// something is said.
+func TestParseLosesNothing(t *testing.T) {
+	forms := []string{
+		`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "%s"}}`,
+		"{apiVersion: v1, kind: Pod, metadata: {name: %s}}",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: %s}",
+		"  apiVersion: v1\n  kind: Pod\n  metadata: {name: %s}",
+		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: %s}}",
+	}
+	junk := []string{
+		"", "\n", " ", "\t", "\r", "\f", "\v", "\u0085", "\u00a0", "\u2028", "\ufeff", ",", ":", "}", "]", "#", "# c\n", "\n# c\n", "\n# c\r",
+		"\n# c\u2028", "\n# c\u0085", "\n---\n", "\r---\r", "\u2028---\u2028", "\n--- ", "\n---\t", "\n ---\n", "\n----\n", "\n...\n", "\n... x\n", "\n--- >\n",
+		"\n%x\n", "\n%x\n---\n", "\n<<<<<<< HEAD\n", "\n=======\n", "\n>>>>>>> x\n", "\n|\n", "\n'\n", "\n\"\n", "\nnull\n", "\n~ # c\n",
+		"\n!!null\n", "\n&a\n", "\n*a\n", "\n? ", "\n- ", "\n\ufeff---\n", "\n---\n\ufeff", "\n\x01\n", "\n{\n", "\n[\n", "\n/* c */\n", "\n// c\n", ";", "\n@\n",
+	}
+	for _, first := range forms {
+		for _, second := range append(forms, "") {
+			for _, between := range junk {
+				content := fmt.Sprintf(first, "a") + between
+				want := 1
+				if second != "" {
+					content += fmt.Sprintf(second, "b")
+					want = 2
+				}
+				p := parse([]byte(content))
+				comment := strings.HasSuffix(between, "#") && second != "" && len(p.manifests) == 1 // the second is a comment
+				if len(p.manifests) < want && len(p.problems) == 0 && !comment {
+					t.Errorf("%q: %d objects without a problem", content, len(p.manifests))
+				}
+			}
+		}
 	}
 }
 

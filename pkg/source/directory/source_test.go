@@ -352,6 +352,30 @@ func TestBrokenFileKeepsObjects(t *testing.T) {
 	expect(t, "objects", objects(t, s), "Namespace /shop", "Pod shop/a")
 }
 
+// What follows the first object of a stream of JSON is not taken for gone.
+func TestBrokenJSONKeepsObjects(t *testing.T) {
+	one := func(name string) string {
+		return `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop","name":"` + name + `"}}` + "\n"
+	}
+	want := []string{"Namespace /shop", "Pod shop/a", "Pod shop/b", "Pod shop/c"}
+	for _, content := range []string{
+		strings.TrimSuffix(one("a")+one("b")+one("c"), "}}\n"),
+		one("a") + "<<<<<<< HEAD\n" + one("b") + one("c"),
+		one("a") + "," + one("b") + "," + one("c"),
+		one("a")[:10],
+	} {
+		dir := folder(t, "d.json", one("a")+one("b")+one("c"))
+		s := open(t, dir)
+		expect(t, "objects", objects(t, s), want...)
+		write(t, dir, "d.json", content)
+		rescan(t, s)
+		expect(t, content, objects(t, s), want...)
+		if p := problems(t, s); len(p) != 1 || !strings.HasPrefix(p[0], "d.json: document ") || !strings.Contains(p[0], "kept as ") {
+			t.Errorf("problems of %s: %v", content, p)
+		}
+	}
+}
+
 func TestUnreadable(t *testing.T) {
 	dir := folder(t, "big.yaml", pod("a"), "fine.yaml", pod("f"), "sub/b.yaml", pod("b"))
 	s, err := New(dir, Options{MaxFileSize: 1 << 20})
