@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
+	"k8s.io/component-base/logs"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of the requests to the cluster
 	"k8s.io/component-base/term"
 	"k8s.io/klog/v2"
@@ -64,7 +65,7 @@ it finds as read-only resources of the API group policy.example.io.`,
 		},
 	}
 	sets := opts.Flags()
-	globalflag.AddGlobalFlags(sets.FlagSet("global"), cmd.Name())
+	globalflag.AddGlobalFlags(sets.FlagSet("global"), cmd.Name(), logs.SkipLoggingConfigurationFlags()) // opts has those
 	for _, set := range sets.FlagSets {
 		cmd.Flags().AddFlagSet(set)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,6 +72,7 @@ func TestRefusals(t *testing.T) {
 		"kubeconfig for a dir":   {[]string{dir, "--kubeconfig=x"}, []string{"--kubeconfig", "--source=cluster"}},
 		"kubeconfig of cluster":  {[]string{"--write-kubeconfig=x"}, []string{"--write-kubeconfig", "--source=dir"}},
 		"negative":               {[]string{dir, "--history-window=-1s", "--audit-workers=-1"}, []string{"--history-window=-1s", "--audit-workers=-1"}},
+		"port out of range":      {[]string{dir, "--secure-port=99999"}, []string{"--secure-port=99999", "0 picks a port that is free"}},
 		"kubeconfig to nowhere":  {[]string{dir, "--data-dir=" + t.TempDir(), "--secure-port=0", "--write-kubeconfig=/does/not/exist/k"}, []string{"--write-kubeconfig", "/does/not/exist/k"}},
 		"address of another one": {[]string{dir, "--data-dir=" + t.TempDir(), "--secure-port=0", "--bind-address=192.0.2.1"}, []string{"192.0.2.1", "--bind-address"}},
 	} {
@@ -91,6 +93,35 @@ func TestRefusals(t *testing.T) {
 				t.Logf("%s", out)
 			}
 		})
+	}
+}
+
+// TestHelp lists each flag once, and says what it does here.
+func TestHelp(t *testing.T) {
+	out, err := command(t, "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	usage := map[string][]string{}
+	for _, flag := range regexp.MustCompile(`(?m)^  (?:-\w, |    )--([\w-]+)(.*)$`).FindAllStringSubmatch(string(out), -1) {
+		usage[flag[1]] = append(usage[flag[1]], flag[2])
+	}
+	for name, texts := range usage {
+		if len(texts) != 1 {
+			t.Errorf("--%s is listed %d times", name, len(texts))
+		}
+	}
+	for name, want := range map[string]string{
+		"source":              "dir:PATH",
+		"secure-port":         "0 picks one that is free",
+		"v":                   "verbosity",
+		"vmodule":             "pattern=N",
+		"log-flush-frequency": "seconds between log flushes",
+		"help":                "help for policy-apiserver",
+	} {
+		if got := strings.Join(usage[name], ""); !strings.Contains(got, want) {
+			t.Errorf("--%s: got %q, want it to say %q", name, got, want)
+		}
 	}
 }
 

@@ -91,7 +91,11 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.WriteKubeconfig, "write-kubeconfig", o.WriteKubeconfig, "File to write a kubeconfig with administrator rights on this server to, once it serves. For --source=dir only.")
 	fs.DurationVar(&o.History, "history-window", o.History, "How long old revisions are kept, for the pages of a list and for watches that resume.")
 	fs.IntVar(&o.Workers, "audit-workers", o.Workers, "Number of objects that are evaluated at the same time. 0 means one for each core.")
-	o.SecureServing.AddFlags(sets.FlagSet("secure serving"))
+	serving := sets.FlagSet("secure serving")
+	o.SecureServing.AddFlags(serving)
+	if port := serving.Lookup("secure-port"); port != nil {
+		port.Usage = "The port on which to serve HTTPS with authentication and authorization. 0 picks one that is free."
+	}
 	o.Authentication.AddFlags(sets.FlagSet("authentication"))
 	o.Authorization.AddFlags(sets.FlagSet("authorization"))
 	o.Audit.AddFlags(sets.FlagSet("auditing of requests"))
@@ -154,7 +158,11 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--audit-workers=%d must not be negative; 0 means one for each core", o.Workers))
 	}
 	errs = append(errs, o.ServerRun.Validate()...)
-	errs = append(errs, o.SecureServing.Validate()...)
+	if port := o.SecureServing.BindPort; port < 0 || port > 65535 {
+		errs = append(errs, fmt.Errorf("--secure-port=%d must be between 0 and 65535; 0 picks a port that is free", port))
+	} else {
+		errs = append(errs, o.SecureServing.Validate()...)
+	}
 	errs = append(errs, o.Audit.Validate()...)
 	errs = append(errs, o.Features.Validate()...)
 	if !isDir {
