@@ -5,10 +5,11 @@
 //
 // All files below the folder that end in .yaml, .yml or .json, with any number of
 // documents each. Lists (kind List, or a kind that ends in List with items) stand
-// for their items. Names that begin with a dot are left out, like .git. Symbolic
-// links are followed; what is reached twice is read once. A kustomization is
-// skipped, because kustomize reads it and no cluster does. Other documents that are
-// not objects are reported as problems. A source may also be a single file.
+// for their items, even if they have a name. Names that begin with a dot are left
+// out, like .git. Symbolic links are followed; what is reached twice is read once. A
+// kustomization is skipped, because kustomize reads it and no cluster does. Other
+// documents that are not objects are reported as problems. A source may also be a
+// single file.
 //
 // # What becomes of it
 //

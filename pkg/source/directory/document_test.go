@@ -88,6 +88,31 @@ func TestParse(t *testing.T) {
 			"document 1 (line 1), item 1: apps/v1, Kind=Deployment /a",
 		}},
 		{"list of nothing", "apiVersion: v1\nkind: List\nitems: []\n---\napiVersion: v1\nkind: List\nitems:\n", nil},
+		{"list with a name", "apiVersion: v1\nkind: List\nmetadata: {name: all}\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n- 1\n", []string{
+			"document 1 (line 1), item 1: /v1, Kind=Pod /a",
+			"problem: document 1 (line 1), item 2 " + errNoObject.Error(),
+		}},
+		{"list of a kind with a name", "apiVersion: v1\nkind: PodList\nmetadata: {name: all, namespace: x}\nitems: [{metadata: {name: a}}, {spec: {}}]\n", []string{
+			"document 1 (line 1), item 1: /v1, Kind=Pod /a",
+			"problem: document 1 (line 1), item 2 (Pod) has no metadata; add metadata.name",
+		}},
+		{"list of a custom kind with a name", "apiVersion: x.io/v1\nkind: CarList\nmetadata: {name: all}\nitems: [{metadata: {name: a}}, {kind: Bus, apiVersion: y.io/v1, metadata: {name: b}}]\n", []string{
+			"document 1 (line 1), item 1: x.io/v1, Kind=Car /a", "document 1 (line 1), item 2: y.io/v1, Kind=Bus /b",
+		}},
+		{"list in a list, with names", "apiVersion: v1\nkind: List\nmetadata: {name: all}\nitems:\n- {apiVersion: v1, kind: PodList, metadata: {name: pods}, items: [{metadata: {name: a}}]}\n", []string{
+			"document 1 (line 1), item 1, item 1: /v1, Kind=Pod /a",
+		}},
+		{"list that is not called one", "apiVersion: x.io/v1\nkind: Bundle\nmetadata: {name: all}\nitems: [{apiVersion: v1, kind: Pod, metadata: {name: a}}]\n", []string{
+			"document 1 (line 1), item 1: /v1, Kind=Pod /a",
+		}},
+		{"object with items", "apiVersion: x.io/v1\nkind: Menu\nmetadata: {name: a}\nitems: [{kind: soup}, {metadata: {}}]\n", []string{
+			"document 1 (line 1): x.io/v1, Kind=Menu /a",
+		}},
+		{"list of nothing with a name", "apiVersion: v1\nkind: ConfigMapList\nmetadata: {name: all}\nitems: []\n---\napiVersion: v1\nkind: List\nmetadata: {name: all}\nitems:\n", nil},
+		{"list without items", "apiVersion: v1\nkind: List\nmetadata: {name: all}\n---\napiVersion: apps/v1\nkind: DeploymentList\nitems: {a: {}}\n", []string{
+			"problem: document 1 (line 1) (List) has no items that are a list; correct it",
+			"problem: document 2 (line 5) (DeploymentList) has no items that are a list; correct it",
+		}},
 		{"object whose kind is called a list", "apiVersion: x.io/v1\nkind: AllowList\nmetadata: {name: a}\nitems: [1]\n", []string{
 			"document 1 (line 1): x.io/v1, Kind=AllowList /a",
 		}},

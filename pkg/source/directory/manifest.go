@@ -111,7 +111,12 @@ func (p *parsed) addValue(place string, value any, items schema.GroupVersionKind
 	if gvk.Group == kustomizationGroup {
 		return
 	}
-	if list, ok := listItems(object, gvk.Kind); ok {
+	list, isList, err := listItems(object, gvk)
+	if err != nil {
+		p.addProblem(place, err)
+		return
+	}
+	if isList {
 		itemKind := gvk.GroupVersion().WithKind(strings.TrimSuffix(gvk.Kind, "List"))
 		for i, item := range list {
 			p.addValue(fmt.Sprintf("%s, item %d", place, i+1), item, itemKind)
@@ -149,18 +154,36 @@ func kindOf(object map[string]any) (schema.GroupVersionKind, error) {
 	return gv.WithKind(kind.(string)), nil
 }
 
-// listItems returns the items if the object is a list: its kind says so and it has
-// items but no name.
-func listItems(object map[string]any, kind string) ([]any, bool) {
-	if !strings.HasSuffix(kind, "List") {
-		return nil, false
+// listItems returns the items if the object is a list, and an error if it can only be
+// a list and has none. Like kubectl it goes by the items: a list may have a name.
+func listItems(object map[string]any, gvk schema.GroupVersionKind) ([]any, bool, error) {
+	metadata, _ := object["metadata"].(map[string]any)
+	named := metadata["name"] != nil
+	isList := strings.HasSuffix(gvk.Kind, "List")
+	_, builtIn := builtInGroups[gvk.Group]
+	value, hasItems := object["items"]
+	items, ok := value.([]any)
+	switch {
+	case isList && (builtIn || !named):
+		// No kind of Kubernetes that is called a list is anything else.
+		if ok || hasItems && value == nil {
+			return items, true, nil
+		}
+		if builtIn {
+			return nil, false, fmt.Errorf("(%s) has no items that are a list; correct it", gvk.Kind)
+		}
+		return nil, false, nil
+	case isList:
+		return items, slices.ContainsFunc(items, func(item any) bool { return hasFields(item, "metadata") || hasFields(item, "kind") }), nil
+	default:
+		return items, slices.ContainsFunc(items, func(item any) bool { return hasFields(item, "apiVersion", "kind") }), nil
 	}
-	if metadata, ok := object["metadata"].(map[string]any); ok && metadata["name"] != nil {
-		return nil, false
-	}
-	value, ok := object["items"]
-	items, isList := value.([]any)
-	return items, ok && (isList || value == nil)
+}
+
+// hasFields is true if a value is an object with all of the fields.
+func hasFields(value any, fields ...string) bool {
+	object, ok := value.(map[string]any)
+	return ok && !slices.ContainsFunc(fields, func(field string) bool { return object[field] == nil })
 }
 
 // newManifest checks that a cluster could take the object's metadata.
