@@ -40,6 +40,8 @@
 //   - Nothing is deleted because it cannot be read: objects of a file that was fine
 //     before stay as they were last seen, and so does everything if the folder
 //     itself is gone, which the streams report as failed.
+//   - Names, namespaces and kinds are at most as long as a cluster would take, and
+//     every character in them is visible.
 //   - Only files that changed are read again, judged by modification time, size and
 //     identity.
 //

@@ -207,6 +207,111 @@ func TestParseLosesNothing(t *testing.T) {
 	}
 }
 
+// What no cluster takes is not handed on: streams, indexes and reports rely on it.
+func TestParseIdentity(t *testing.T) {
+	type fields struct{ apiVersion, kind, namespace, name, uid string }
+	long := strings.Repeat("x", 253)
+	longNamespace := long[:63]
+	for _, test := range []struct {
+		change func(*fields)
+		want   string // the problem, empty for none
+	}{
+		{func(*fields) {}, ""},
+		{func(f *fields) { f.name = long }, ""},
+		{func(f *fields) { f.name += long }, "(Pod) has a wrong metadata.name: it is longer than 253 characters"},
+		{func(f *fields) { f.name = "system:Aggregate_to view" }, ""},
+		{func(f *fields) { f.name = "${APP}-Bücher" }, ""},
+		{func(f *fields) { f.name = "a/b" }, "(Pod) has a wrong metadata.name: it may not contain '/'"},
+		{func(f *fields) { f.name = "50%" }, "(Pod) has a wrong metadata.name: it may not contain '%'"},
+		{func(f *fields) { f.name = ".." }, "(Pod) has a wrong metadata.name: it may not be '..'"},
+		{func(f *fields) { f.namespace = longNamespace }, ""},
+		{func(f *fields) { f.namespace = "${NAMESPACE}" }, ""},
+		{func(f *fields) { f.namespace = "" }, ""},
+		{func(f *fields) { f.namespace = longNamespace + "x" }, "(Pod) has a wrong metadata.namespace: it is longer than 63 characters"},
+		{func(f *fields) { f.namespace = "a/b" }, "(Pod) has a wrong metadata.namespace: it contains the character '/'"},
+		{func(f *fields) { f.namespace = "köln" }, "(Pod) has a wrong metadata.namespace: it contains the character 'ö'"},
+		{func(f *fields) { f.kind = long }, ""},
+		{func(f *fields) { f.kind += long }, "has a wrong kind: it is longer than 253 characters"},
+		{func(f *fields) { f.kind = "Pod/exec" }, "has a wrong kind: it contains the character '/'"},
+		{func(f *fields) { f.kind = "Pöd" }, "has a wrong kind: it contains the character 'ö'"},
+		{func(f *fields) { f.apiVersion = long + "/" + long }, ""},
+		{func(f *fields) { f.apiVersion = long + "x/v1" }, "has a wrong apiVersion: it is longer than 253 characters"},
+		{func(f *fields) { f.apiVersion = "apps/v" + long }, "has a wrong apiVersion: it is longer than 253 characters"},
+		{func(f *fields) { f.apiVersion = "äpps/v1" }, "has a wrong apiVersion: it contains the character 'ä'"},
+		{func(f *fields) { f.uid = long }, ""},
+		{func(f *fields) { f.uid += long }, "(Pod) has a wrong metadata.uid: it is longer than 253 characters"},
+	} {
+		f := fields{"v1", "Pod", "shop", "a", "u-1"}
+		test.change(&f)
+		checkIdentity(t, f, test.want)
+	}
+	for _, invisible := range []rune{0, '\t', '\n', '\r', 0x1b, 0x7f, 0x85, 0xa0, 0x200b, 0x202e, 0x2028, 0xfeff, 0xe0001} {
+		for _, test := range []struct {
+			change func(*fields, string)
+			want   string
+		}{
+			{func(f *fields, s string) { f.apiVersion = s + "/v1" }, "has a wrong apiVersion"},
+			{func(f *fields, s string) { f.apiVersion = "apps/" + s }, "has a wrong apiVersion"},
+			{func(f *fields, s string) { f.apiVersion = s }, "has a wrong apiVersion"},
+			{func(f *fields, s string) { f.kind = s }, "has a wrong kind"},
+			{func(f *fields, s string) { f.namespace = s }, "(Pod) has a wrong metadata.namespace"},
+			{func(f *fields, s string) { f.name = s }, "(Pod) has a wrong metadata.name"},
+			{func(f *fields, s string) { f.uid = s }, "(Pod) has a wrong metadata.uid"},
+		} {
+			for _, value := range []string{"a%sb", "%sa", "a%s"} {
+				f := fields{"v1", "Pod", "shop", "a", "u-1"}
+				test.change(&f, fmt.Sprintf(value, string(invisible)))
+				checkIdentity(t, f, fmt.Sprintf("%s: it contains the invisible character %U", test.want, invisible))
+			}
+		}
+	}
+}
+
+// A definition does not bring in a resource that no cluster serves.
+func TestParseDefinition(t *testing.T) {
+	for plural, want := range map[string]bool{
+		"cars": true, "": false, "cars/status": false, "c\\u0000rs": false, "c\\u00e4rs": false, strings.Repeat("x", 254): false,
+	} {
+		p := parse([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"x"},` +
+			`"spec":{"group":"shop.io","scope":"Namespaced","names":{"kind":"Car","plural":"` + plural + `"}}}`))
+		if len(p.manifests) != 1 || (p.manifests[0].defines != nil) != want {
+			t.Errorf("plural %s: %q", plural, summary(p))
+		}
+	}
+}
+
+// checkIdentity parses a valid manifest next to the one with the fields, as
+// documents of their own and as items of a list.
+func checkIdentity(t *testing.T, fields struct{ apiVersion, kind, namespace, name, uid string }, want string) {
+	t.Helper()
+	quote := func(s string) string {
+		quoted, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(quoted)
+	}
+	object := fmt.Sprintf(`{"apiVersion":%s,"kind":%s,"metadata":{"namespace":%s,"name":%s,"uid":%s}}`,
+		quote(fields.apiVersion), quote(fields.kind), quote(fields.namespace), quote(fields.name), quote(fields.uid))
+	const other = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"other"}}`
+	for content, place := range map[string]string{
+		object + other: "document 1 (line 1) ",
+		`{"apiVersion":"v1","kind":"List","items":[` + object + "," + other + "]}": "document 1 (line 1), item 1 ",
+	} {
+		p := parse([]byte(content))
+		switch {
+		case want == "":
+			if len(p.manifests) != 2 || len(p.problems) != 0 || p.manifests[0].name != fields.name || p.manifests[0].namespace != fields.namespace {
+				t.Errorf("%s: %q", content, summary(p))
+			}
+		case len(p.manifests) != 1 || p.manifests[0].name != "other":
+			t.Errorf("%s: %q", content, summary(p))
+		case !cmp.Equal(p.problems, []string{place + want + "; correct it"}):
+			t.Errorf("%s: problems %q, want %s", content, p.problems, want)
+		}
+	}
+}
+
 func TestParseKeepsNumbers(t *testing.T) {
 	p := parse([]byte("apiVersion: v1\nkind: X\nmetadata: {name: a}\nint: 9007199254740993\nfloat: 1.5\n"))
 	if len(p.manifests) != 1 {

@@ -11,7 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -149,9 +151,62 @@ func kindOf(object map[string]any) (schema.GroupVersionKind, error) {
 	}
 	gv, err := schema.ParseGroupVersion(apiVersion.(string))
 	if err != nil || gv.Version == "" {
-		return schema.GroupVersionKind{}, fmt.Errorf("has the apiVersion %q; it must be a version or group/version", apiVersion)
+		return schema.GroupVersionKind{}, fmt.Errorf("has the apiVersion %.100q; it must be a version or group/version", apiVersion)
 	}
-	return gv.WithKind(kind.(string)), nil
+	gvk := gv.WithKind(kind.(string))
+	for _, field := range []struct{ name, value string }{{"apiVersion", gvk.Group}, {"apiVersion", gvk.Version}, {"kind", gvk.Kind}} {
+		if err := checkASCII(field.value, maxNameLength); err != nil {
+			return schema.GroupVersionKind{}, fmt.Errorf("has a wrong %s: it %w; correct it", field.name, err)
+		}
+	}
+	return gvk, nil
+}
+
+const (
+	// maxNameLength of names and kinds, in bytes, is that of DNS, which nearly all
+	// kinds prescribe.
+	maxNameLength = 253
+	// maxNamespaceLength is that of a label in DNS.
+	maxNamespaceLength = 63
+)
+
+// checkPrintable returns an error that says why a string can be no name in any
+// cluster: everything else is left to the cluster, or to policies.
+func checkPrintable(s string, limit int) error {
+	if len(s) > limit {
+		return fmt.Errorf("is longer than %d characters", limit)
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return fmt.Errorf("contains the invisible character %U", r)
+		}
+	}
+	return nil
+}
+
+// checkASCII is checkPrintable for what is even more restricted: kinds, groups,
+// versions and namespaces.
+func checkASCII(s string, limit int) error {
+	if err := checkPrintable(s, limit); err != nil {
+		return err
+	}
+	for _, r := range s {
+		if r > unicode.MaxASCII || r == '/' {
+			return fmt.Errorf("contains the character %q", r)
+		}
+	}
+	return nil
+}
+
+// checkName returns an error if a cluster takes no object of any kind by that name.
+func checkName(s string) error {
+	if err := checkPrintable(s, maxNameLength); err != nil {
+		return err
+	}
+	if messages := content.IsPathSegmentName(s); len(messages) > 0 {
+		return errors.New(strings.Join(messages, " and ")) // such as: may not contain '/'
+	}
+	return nil
 }
 
 // listItems returns the items if the object is a list, and an error if it can only be
@@ -214,6 +269,18 @@ func newManifest(object map[string]any, gvk schema.GroupVersionKind) (manifest, 
 	if meta.Name == "" {
 		return manifest{}, fmt.Errorf("(%s) has no metadata.name; add it", gvk.Kind)
 	}
+	for _, field := range []struct {
+		name string
+		err  error
+	}{
+		{"name", checkName(meta.Name)},
+		{"namespace", checkASCII(meta.Namespace, maxNamespaceLength)},
+		{"uid", checkPrintable(string(meta.UID), maxNameLength)},
+	} {
+		if field.err != nil {
+			return manifest{}, fmt.Errorf("(%s) has a wrong metadata.%s: it %w; correct it", gvk.Kind, field.name, field.err)
+		}
+	}
 	data, err := json.Marshal(object)
 	if err != nil {
 		return manifest{}, fmt.Errorf("(%s) cannot be written as JSON: %w; correct it", gvk.Kind, err)
@@ -256,7 +323,7 @@ func definitionOf(gvk schema.GroupVersionKind, data []byte) *definition {
 			} `json:"names"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal(data, &crd); err != nil || crd.Spec.Names.Kind == "" || crd.Spec.Names.Plural == "" {
+	if err := json.Unmarshal(data, &crd); err != nil || crd.Spec.Names.Kind == "" || crd.Spec.Names.Plural == "" || checkASCII(crd.Spec.Names.Plural, maxNameLength) != nil {
 		return nil
 	}
 	return &definition{
