@@ -2,10 +2,10 @@ package directory
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -168,13 +168,18 @@ func (b *builder) addNamespaces() {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
-		data := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%s}}`, strconv.Quote(name))
-		m := &manifest{gvk: namespaceKind.WithVersion("v1"), name: name, json: data, hash: hash(data)}
-		b.put(types.NamespacedName{Name: name}, m, "")
+		b.put(types.NamespacedName{Name: name}, newNamespace(name), "")
 	}
 	if _, ok := b.kinds[namespaceKind]; !ok && len(missing) > 0 {
 		b.kinds[namespaceKind] = newKind(namespaceKind.WithVersion("v1"), nil, false)
 	}
+}
+
+// newNamespace makes the manifest of a Namespace that has nothing but a name.
+func newNamespace(name string) *manifest {
+	quoted, _ := json.Marshal(name) // a string can always be written
+	data := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%s}}`, quoted)
+	return &manifest{gvk: namespaceKind.WithVersion("v1"), name: name, json: data, hash: hash(data)}
 }
 
 // uidSpace keeps the derived uids apart from those that others derive from names.

@@ -309,6 +309,26 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
+// A Namespace that is made up is valid whatever its name, so that one of them cannot
+// stop the stream of all.
+func TestNamespacesOfAnyName(t *testing.T) {
+	for _, name := range []string{"shop", `a"b\c`, "<&>", "a\x00\x01\x1b\x7f\n", "\U000e0001", "\u2028\u0085\ufeff", "köln", "${NAMESPACE}"} {
+		o := object{manifest: newNamespace(name)}
+		o.key.Name = name
+		obj, err := o.render()
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+			continue
+		}
+		if obj.GetName() != name || obj.GetLabels()[nameLabel] != name || obj.GetKind() != "Namespace" || obj.GetAPIVersion() != "v1" {
+			t.Errorf("%q: %v", name, obj.Object)
+		}
+	}
+	s := open(t, folder(t, "a.yaml", pod("a")+"---\n"+strings.Replace(pod("b"), "shop", `"\U000e0001"`, 1)+"---\n"+strings.Replace(pod("c"), "shop", `'a"<&>'`, 1)))
+	expect(t, "objects", objects(t, s), `Namespace /a"<&>`, "Namespace /shop", `Pod a"<&>/c`, "Pod shop/a")
+	expect(t, "problems", problems(t, s), "a.yaml: document 2 (line 7) (Pod) has a wrong metadata.namespace: it contains the invisible character U+E0001; correct it")
+}
+
 func TestDuplicates(t *testing.T) {
 	s := open(t, folder(t,
 		"a/one.yaml", pod("a")+"spec: {nodeName: first}\n",
