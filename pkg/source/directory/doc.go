@@ -42,8 +42,8 @@
 //     itself is gone, which the streams report as failed.
 //   - Names, namespaces and kinds are at most as long as a cluster would take, and
 //     every character in them is visible.
-//   - Only files that changed are read again, judged by modification time, size and
-//     identity.
+//   - Only files that changed are read again, judged by identity, size, modification
+//     time and, where there is one, the time of the last change of any kind.
 //
 // The package imports k8s.io/apimachinery, fsnotify and YAML.
 package directory

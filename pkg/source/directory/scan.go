@@ -18,9 +18,9 @@ import (
 	"policy.example.io/policy-apiserver/pkg/source"
 )
 
-// racyWindow is how close to the time of reading a modification time may be without
-// being trusted: a change in the same tick of the file system's clock would leave it
-// as it is.
+// racyWindow is how close to the time of reading the last change may be without being
+// trusted: a change in the same tick of the file system's clock would leave the times
+// as they are.
 const racyWindow = 2 * time.Second
 
 // file is what is known of one file.
@@ -234,11 +234,14 @@ func (w *walk) file(name, real string) {
 	w.files[name] = f
 }
 
-// unchanged is true if the file is the one that was read last.
+// unchanged is true if the file is the one that was read last. Size and modification
+// time alone do not tell: copying and reproducible builds restore them.
 func (f *file) unchanged(info fs.FileInfo) bool {
-	return f.info != nil && os.SameFile(f.info, info) &&
-		f.info.Size() == info.Size() && f.info.ModTime().Equal(info.ModTime()) &&
-		f.readAt.Sub(info.ModTime()) > racyWindow
+	if f.info == nil || !os.SameFile(f.info, info) || f.info.Size() != info.Size() ||
+		!f.info.ModTime().Equal(info.ModTime()) || !changeTime(f.info).Equal(changeTime(info)) {
+		return false
+	}
+	return f.readAt.Sub(info.ModTime()) > racyWindow && f.readAt.Sub(changeTime(info)) > racyWindow
 }
 
 // keep adds the objects that the file had and that it does not have any more while

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -464,31 +465,120 @@ func TestSymbolicLinks(t *testing.T) {
 	}
 }
 
-// Only what changed is read again, and a change is seen even if size and
-// modification time stay as they are.
-func TestScanReadsWhatChanged(t *testing.T) {
-	dir := folder(t, "a.yaml", pod("a"), "b.yaml", pod("b"))
+// settle makes the files those that were read long after their last change.
+func settle(t *testing.T, s *Source, dir string, names ...string) {
+	t.Helper()
 	long := time.Now().Add(-time.Hour)
-	for _, name := range []string{"a.yaml", "b.yaml"} {
+	for _, name := range names {
 		if err := os.Chtimes(filepath.Join(dir, name), long, long); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s := open(t, dir)
-	before := s.scanner.files
 	rescan(t, s)
-	if s.scanner.files["a.yaml"] != before["a.yaml"] {
-		t.Error("an unchanged file was read again")
+	for _, name := range names {
+		s.scanner.files[name].readAt = time.Now().Add(time.Hour)
 	}
-	write(t, dir, "a.yaml", pod("c")) // another file of the same size
-	if err := os.Chtimes(filepath.Join(dir, "a.yaml"), long, long); err != nil {
+	time.Sleep(20 * time.Millisecond) // until the file system's clock has moved on
+}
+
+// Only what changed is read again, and a change is seen even if size and
+// modification time stay as they are.
+func TestScanReadsWhatChanged(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"replaced": func(path string) error {
+			if err := os.WriteFile(path+".tmp", []byte(pod("c")), 0o644); err != nil {
+				return err
+			}
+			return os.Rename(path+".tmp", path)
+		},
+		"written in place": func(path string) error { return os.WriteFile(path, []byte(pod("c")), 0o644) },
+		"patched in place": func(path string) error {
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt([]byte("c"), int64(strings.Index(pod("a"), "name: a")+len("name: ")))
+			return errors.Join(err, f.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := folder(t, "a.yaml", pod("a"), "b.yaml", pod("b"))
+			path := filepath.Join(dir, "a.yaml")
+			s := open(t, dir)
+			settle(t, s, dir, "a.yaml", "b.yaml")
+			before := s.scanner.files
+			rescan(t, s)
+			for _, name := range []string{"a.yaml", "b.yaml"} {
+				if s.scanner.files[name] != before[name] {
+					t.Errorf("%s was read again without a change", name)
+				}
+			}
+			old := stat(t, path)
+			if err := change(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(path, old.ModTime(), old.ModTime()); err != nil {
+				t.Fatal(err)
+			}
+			if now := stat(t, path); now.Size() != old.Size() || !now.ModTime().Equal(old.ModTime()) {
+				t.Fatalf("size or modification time changed: %v, %v", old, now)
+			}
+			rescan(t, s)
+			expect(t, "objects", objects(t, s), "Namespace /shop", "Pod shop/b", "Pod shop/c")
+			if s.scanner.files["b.yaml"] != before["b.yaml"] {
+				t.Error("an unchanged file was read again")
+			}
+		})
+	}
+}
+
+// A file is not trusted if its last change was just before it was read: the next one
+// may have the same times.
+func TestScanDoesNotTrustRecentChange(t *testing.T) {
+	dir := folder(t, "a.yaml", pod("a"))
+	s := open(t, dir)
+	settle(t, s, dir, "a.yaml")
+	f := s.scanner.files["a.yaml"]
+	info := stat(t, filepath.Join(dir, "a.yaml"))
+	changed := changeTime(info)
+	for _, test := range []struct {
+		readAt time.Time
+		want   bool
+	}{
+		{changed.Add(racyWindow + 1), true},
+		{changed.Add(racyWindow), false},
+		{changed, false},
+		{changed.Add(-time.Minute), false}, // the modification time is long ago
+		{info.ModTime(), false},
+	} {
+		if f.readAt = test.readAt; f.unchanged(info) != test.want {
+			t.Errorf("read %v after the change: unchanged is not %v", test.readAt.Sub(changed), test.want)
+		}
+	}
+}
+
+// A change of what is no content, like the mode, keeps what was parsed.
+func TestScanKeepsWhatWasParsed(t *testing.T) {
+	dir := folder(t, "a.yaml", pod("a"))
+	s := open(t, dir)
+	settle(t, s, dir, "a.yaml")
+	before := s.scanner.files["a.yaml"].manifests
+	if err := os.Chmod(filepath.Join(dir, "a.yaml"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	rescan(t, s)
-	expect(t, "objects", objects(t, s), "Namespace /shop", "Pod shop/b", "Pod shop/c")
-	if s.scanner.files["b.yaml"] != before["b.yaml"] {
-		t.Error("an unchanged file was read again")
+	if after := s.scanner.files["a.yaml"].manifests; &after[0] != &before[0] {
+		t.Error("the same content was parsed again")
 	}
+}
+
+func stat(t *testing.T, path string) os.FileInfo {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
 }
 
 func TestSingleFile(t *testing.T) {
@@ -566,6 +656,28 @@ func TestRun(t *testing.T) {
 	expect(t, "return", r.next("Listed"), "ListStarted", "Upsert c", "Listed")
 	write(t, dir, "d.yaml", pod("d"))
 	expect(t, "after the return", r.next("Upsert"), "Upsert d")
+}
+
+// An edit in place that restores the modification time is seen at once, not only
+// after a restart.
+func TestRunSeesEditThatKeepsTime(t *testing.T) {
+	dir := folder(t, "a.yaml", pod("a"))
+	path := filepath.Join(dir, "a.yaml")
+	s := open(t, dir)
+	settle(t, s, dir, "a.yaml")
+	old := stat(t, path)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := newRecorder(t)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Run(ctx) })
+	wg.Go(func() { s.Stream(ctx, podKind, r) })
+	defer wg.Wait()
+	defer cancel()
+	expect(t, "list", r.next("Listed"), "ListStarted", "Upsert a", "Listed")
+	if err := errors.Join(os.WriteFile(path, []byte(pod("b")), 0o644), os.Chtimes(path, old.ModTime(), old.ModTime())); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "edit", r.next("Upsert"), "Delete a", "Upsert b")
 }
 
 // A mounted ConfigMap changes by the replacement of one symbolic link.
