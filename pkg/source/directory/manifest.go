@@ -89,7 +89,7 @@ func parse(data []byte) parsed {
 }
 
 func (p *parsed) addProblem(place string, err error) {
-	p.problems = append(p.problems, place+" "+err.Error())
+	p.problems = append(p.problems, shorten(place+" "+err.Error()))
 }
 
 var errNoObject = errors.New("is not a Kubernetes object: it has neither apiVersion nor kind; move it out of the folder, or render it first if it is the input of a tool")

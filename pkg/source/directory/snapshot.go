@@ -48,6 +48,9 @@ func (m objectMap) sorted() []*object {
 type snapshot struct {
 	inventory *source.Inventory
 	objects   map[schema.GroupKind]objectMap
+	// problems of the folder's content that are listed, and how many more there are.
+	problems     []source.Problem
+	moreProblems int
 	// err says that the folder could not be read; everything else is then what it was
 	// before.
 	err error
@@ -75,11 +78,16 @@ func newSnapshot(files []*file, problems []source.Problem) *snapshot {
 	}
 	b.addNamespaces()
 	slices.SortStableFunc(b.problems, func(x, y source.Problem) int { return strings.Compare(x.Subject, y.Subject) })
+	listed := min(len(b.problems), maxProblems)
+	b.snapshot.problems, b.snapshot.moreProblems = slices.Clone(b.problems[:listed]), len(b.problems)-listed
+	for i := range b.snapshot.problems {
+		b.snapshot.problems[i].Message = shorten(b.snapshot.problems[i].Message)
+	}
 	b.snapshot.inventory = &source.Inventory{
 		Kinds: slices.SortedFunc(maps.Values(b.kinds), func(x, y source.Kind) int {
 			return cmp.Or(strings.Compare(x.Group, y.Group), strings.Compare(x.Kind, y.Kind))
 		}),
-		Problems: b.problems,
+		Problems: limit(b.snapshot.problems, b.snapshot.moreProblems),
 	}
 	return b.snapshot
 }

@@ -3,7 +3,6 @@ package directory
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"policy.example.io/policy-apiserver/pkg/source"
@@ -15,8 +14,8 @@ func (s *snapshot) failed(path string, err error) *snapshot {
 	next := *s
 	next.err = fmt.Errorf("cannot read %s: %w; its objects are kept as they were last seen", path, cause(err))
 	inventory := *s.inventory
-	inventory.Problems = slices.DeleteFunc(slices.Clone(inventory.Problems), func(p source.Problem) bool { return p.Subject == path })
-	inventory.Problems = append(inventory.Problems, source.Problem{Subject: path, Message: next.err.Error()})
+	problem := source.Problem{Subject: path, Message: shorten(next.err.Error())}
+	inventory.Problems = limit(append([]source.Problem{problem}, s.problems...), s.moreProblems)
 	next.inventory = &inventory
 	return &next
 }
