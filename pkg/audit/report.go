@@ -8,7 +8,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
@@ -250,7 +249,7 @@ func (r *run) object() *v1alpha1.AuditRun {
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "AuditRun"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name:              r.name,
-			UID:               types.UID(v1alpha1.SummaryUID(v1alpha1.ConstraintReference{Name: r.name})),
+			UID:               v1alpha1.SummaryUID(v1alpha1.ConstraintReference{Name: r.name}),
 			CreationTimestamp: metav1.NewTime(r.started),
 		},
 		Trigger:      r.trigger,

@@ -200,7 +200,7 @@ func (w *writer) apply(ctx context.Context, batch []*queued) error {
 			}
 			return nil
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the end, whatever the transaction came to
 		case errors.Is(err, index.ErrDamaged), errors.Is(err, index.ErrClosed):
 			return fmt.Errorf("write findings: %w", err)
 		case failed >= 0:

@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	// ManagedByLabel and ManagedBy mark the definitions that this package made.
+	// ManagedByLabel marks the definitions that this package made.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
-	ManagedBy      = "policy-apiserver"
+	// ManagedBy is the value of ManagedByLabel.
+	ManagedBy = "policy-apiserver"
 )
 
 // Ensurer makes the definitions of constraints. It is safe for concurrent use.

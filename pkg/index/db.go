@@ -131,7 +131,7 @@ func open(path string, opts Options) (*DB, error) {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	if err := guard(db.initialise); err != nil {
-		db.closeBolt()
+		_ = db.closeBolt() // it could not be used anyway
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	return db, nil

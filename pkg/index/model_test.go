@@ -96,7 +96,7 @@ func satisfies(t index.Table, row index.Row, terms []index.Term) bool {
 // them random reads at random revisions, and compares them with the oracle's.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "index")
+		dir, err := os.MkdirTemp("", "index") //nolint:usetesting // one for each check, gone when it ends
 		if err != nil {
 			t.Fatal(err)
 		}

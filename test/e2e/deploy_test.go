@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,7 +132,7 @@ func TestPod(t *testing.T) {
 	if _, err := cp.Kubectl(strings.Replace(string(data), `"volumes":[`, `"volumes":[{"name":"data","emptyDir":{}},`, 1), "create", "--dry-run=server", "-f", "-"); err != nil {
 		t.Error(err)
 	}
-	args := append(pod.Spec.Containers[0].Args, "--help")
+	args := append(slices.Clone(pod.Spec.Containers[0].Args), "--help")
 	if out, err := exec.Command(server.Binary, args...).CombinedOutput(); err != nil {
 		t.Errorf("%v: %v: %.300s", args, err, out)
 	}

@@ -105,7 +105,7 @@ func (w *watcher) run(ctx context.Context, revision uint64) {
 	defer close(w.events)
 	defer w.Stop()
 	err := w.produce(ctx, revision)
-	if err == nil || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return
 	}
 	var status apierrors.APIStatus

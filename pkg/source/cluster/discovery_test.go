@@ -126,7 +126,8 @@ const all = "get,list,watch,create"
 
 func TestInventory(t *testing.T) {
 	server := newDiscoveryServer(t)
-	server.core = []apidiscovery.APIGroupDiscovery{group("", []string{"v1",
+	server.core = []apidiscovery.APIGroupDiscovery{group("", []string{
+		"v1",
 		"pods Pod namespaced " + all + " status",
 		"events Event namespaced " + all,
 		"namespaces Namespace cluster " + all,

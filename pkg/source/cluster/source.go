@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// DefaultQPS and DefaultBurst limit the lists and discovery requests of a
+	// DefaultQPS limits the lists and discovery requests of a
 	// Source; watches are not limited. The client's own defaults of 5 and 10 are
 	// meant for a controller that writes. A source only reads, and nearly all of it
 	// when it starts: with a hundred kinds these would keep the last ones waiting
 	// for a while. What protects the kube-apiserver is its priority and fairness,
 	// and that each kind reads one page at a time, not this limit.
-	DefaultQPS   = 50
+	DefaultQPS = 50
+	// DefaultBurst is how many of these requests may be made at once.
 	DefaultBurst = 100
 
 	// backoffReset is how long listing and watching must have worked for the backoff
