@@ -1,10 +1,11 @@
 package policy
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,6 +24,9 @@ const (
 	enforcementPointAll   = "*"
 )
 
+// knownActions are those that Gatekeeper's webhook accepts.
+var knownActions = []string{actionDeny, "dryrun", "warn", actionScoped}
+
 // Constraint is a constraint that can be evaluated. It is immutable.
 type Constraint struct {
 	ID         ConstraintID
@@ -32,6 +36,9 @@ type Constraint struct {
 	EnforcementAction string
 	// EnforcementActions of a scoped constraint for audits, sorted.
 	EnforcementActions []string
+	// Note says what an administrator should know about a constraint that is audited
+	// all the same. It is empty if there is nothing.
+	Note string
 	// Digest identifies everything that a verdict depends on besides the object and
 	// its Namespace.
 	Digest string
@@ -57,8 +64,8 @@ func (c *Constraint) SelectsGroup(group string) bool { return c.match.SelectsGro
 
 // newConstraint checks a constraint against its template and compiles it. audited
 // is false if the constraint is not meant for audits.
-func newConstraint(id ConstraintID, obj *unstructured.Unstructured, t *template) (c *Constraint, audited bool, err error) {
-	content, err := t.schema.admit(obj)
+func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstructured, t *template) (c *Constraint, audited bool, err error) {
+	content, err := t.schema.admit(ctx, obj)
 	if err != nil {
 		return nil, false, err
 	}
@@ -69,6 +76,9 @@ func newConstraint(id ConstraintID, obj *unstructured.Unstructured, t *template)
 		EnforcementAction: enforcementAction(content),
 		template:          t,
 	}
+	if !slices.Contains(knownActions, c.EnforcementAction) {
+		c.Note = fmt.Sprintf("enforcementAction is %q; Gatekeeper knows deny, dryrun, warn and scoped", c.EnforcementAction)
+	}
 	matchContent, _, err := unstructured.NestedMap(content, "spec", "match")
 	if err != nil {
 		return nil, false, err
@@ -76,7 +86,8 @@ func newConstraint(id ConstraintID, obj *unstructured.Unstructured, t *template)
 	if c.match, err = match.Compile(matchContent); err != nil {
 		return nil, false, err
 	}
-	parameters, _, err := unstructured.NestedMap(content, "spec", "parameters")
+	// Parameters may be of any type that the schema allows.
+	parameters, _, err := unstructured.NestedFieldNoCopy(content, "spec", "parameters")
 	if err != nil {
 		return nil, false, err
 	}
@@ -87,8 +98,7 @@ func newConstraint(id ConstraintID, obj *unstructured.Unstructured, t *template)
 		return nil, false, fmt.Errorf("spec.parameters: %w", err)
 	}
 	audited = true
-	if strings.EqualFold(c.EnforcementAction, actionScoped) {
-		c.EnforcementAction = actionScoped
+	if c.EnforcementAction == actionScoped {
 		if c.EnforcementActions, err = scopedActions(content); err != nil {
 			return nil, false, err
 		}
@@ -113,9 +123,12 @@ func enforcementAction(content map[string]any) string {
 
 // scopedActions returns the actions that a scoped constraint has for audits.
 func scopedActions(content map[string]any) ([]string, error) {
-	entries, _, err := unstructured.NestedSlice(content, "spec", "scopedEnforcementActions")
-	if err != nil {
+	entries, found, err := unstructured.NestedSlice(content, "spec", "scopedEnforcementActions")
+	switch {
+	case err != nil:
 		return nil, err
+	case !found:
+		return nil, errors.New("spec.enforcementAction is scoped and spec.scopedEnforcementActions is missing; say there what to do where, or choose another action")
 	}
 	var actions []string
 	for i := range entries {

@@ -27,11 +27,18 @@ func ConstraintCRD(obj *unstructured.Unstructured) (*apiextensionsv1.CustomResou
 	if kind == "" || strings.ToLower(kind) != obj.GetName() {
 		return nil, fmt.Errorf("template %s: spec.crd.spec.names.kind is %q; in lower case it must be the template's name", obj.GetName(), kind)
 	}
-	schema, err := newConstraintSchema(obj.GetAPIVersion(), spec)
-	if err != nil {
+	crd := constraintCRD(obj.GetAPIVersion(), spec)
+	if _, err := newConstraintSchema(crd); err != nil {
 		return nil, fmt.Errorf("template %s: %w", obj.GetName(), err)
 	}
+	return crd, nil
+}
+
+// constraintCRD makes the CRD of the constraints of a template, right or wrong.
+func constraintCRD(apiVersion string, spec *templateSpec) *apiextensionsv1.CustomResourceDefinition {
+	kind := spec.CRD.Spec.Names.Kind
 	plural := strings.ToLower(kind)
+	props := constraintProps(parameterProps(apiVersion, spec))
 	crd := &apiextensionsv1.CustomResourceDefinition{
 		TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -56,7 +63,7 @@ func ConstraintCRD(obj *unstructured.Unstructured) (*apiextensionsv1.CustomResou
 			Name:         version,
 			Served:       true,
 			Storage:      version == "v1beta1",
-			Schema:       &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema.props},
+			Schema:       &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: props},
 			Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
 			AdditionalPrinterColumns: []apiextensionsv1.CustomResourceColumnDefinition{
 				{Name: "enforcement-action", Type: "string", JSONPath: ".spec.enforcementAction", Description: "Type of enforcement action"},
@@ -64,28 +71,32 @@ func ConstraintCRD(obj *unstructured.Unstructured) (*apiextensionsv1.CustomResou
 			},
 		})
 	}
-	return crd, nil
+	return crd
 }
 
-// constraintProps is the schema of constraints whose parameters have a schema.
-func constraintProps(parameters apiextensionsv1.JSONSchemaProps) *apiextensionsv1.JSONSchemaProps {
+// constraintProps is the schema of constraints. The schema of their parameters is nil
+// if they have none.
+func constraintProps(parameters *apiextensionsv1.JSONSchemaProps) *apiextensionsv1.JSONSchemaProps {
 	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
 	deny := &apiextensionsv1.JSON{Raw: []byte(`"deny"`)}
+	spec := map[string]apiextensionsv1.JSONSchemaProps{
+		"enforcementAction": {Type: "string", Default: deny},
+		"match":             matchProps(),
+		"scopedEnforcementActions": array(*object(map[string]apiextensionsv1.JSONSchemaProps{
+			"action":            text,
+			"enforcementPoints": array(*object(map[string]apiextensionsv1.JSONSchemaProps{"name": text})),
+		})),
+	}
+	if parameters != nil {
+		spec["parameters"] = *parameters
+	}
 	return object(map[string]apiextensionsv1.JSONSchemaProps{
 		"apiVersion": text,
 		"kind":       text,
 		"metadata": *object(map[string]apiextensionsv1.JSONSchemaProps{
 			"name": {Type: "string", MaxLength: ptr.To[int64](63)},
 		}),
-		"spec": *object(map[string]apiextensionsv1.JSONSchemaProps{
-			"enforcementAction": {Type: "string", Default: deny},
-			"match":             matchProps(),
-			"parameters":        parameters,
-			"scopedEnforcementActions": array(*object(map[string]apiextensionsv1.JSONSchemaProps{
-				"action":            text,
-				"enforcementPoints": array(*object(map[string]apiextensionsv1.JSONSchemaProps{"name": text})),
-			})),
-		}),
+		"spec":   *object(spec),
 		"status": {Type: "object", XPreserveUnknownFields: ptr.To(true)},
 	})
 }

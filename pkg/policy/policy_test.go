@@ -14,8 +14,12 @@ import (
 
 func parse(t testing.TB, manifest string) *unstructured.Unstructured {
 	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(manifest))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, manifest)
+	}
 	obj := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(manifest), &obj.Object); err != nil {
+	if err := obj.UnmarshalJSON(data); err != nil {
 		t.Fatalf("%v\n%s", err, manifest)
 	}
 	return obj
@@ -102,12 +106,13 @@ violation[{"msg": "b"}] { true }
 violation[{"msg": "a", "details": {"x": 1}}] { true }
 violation[{"msg": "b", "details": {}}] { true }`, `fail a{"x":1} b`},
 		{"without msg", `package a
+violation[{"msg": m}] { m := input.review.object.spec }
 violation[{"text": "b"}] { true }`, "pass"},
 		{"msg that is no string", `package a
 violation[{"msg": 7}] { true }`, "error: template Test: msg of a violation is a number, want a string: 7"},
 		{"failing built-in", `package a
 violation[{"msg": "x"}] { to_number("abc") > 1 }`, "pass"},
-		{"conflict", "package a\nf(x) = 1 { x }\nf(x) = 2 { x }\nviolation[{\"msg\": \"x\"}] { f(true) > 0 }", "error: template Test: rego:3:1: eval_conflict_error: function data.policy_template.f produced conflicting values for the same inputs:\n  1 at rego:2\n  2 at rego:3"},
+		{"conflict", "package a\nf(x) = 1 { x }\nf(x) = 2 { x }\nviolation[{\"msg\": \"x\"}] { f(true) > 0 }", "error: template Test: rego:3:1: eval_conflict_error: function data.a.f produced conflicting values for the same inputs:\n  1 at rego:2\n  2 at rego:3"},
 		{"inventory", `package a
 violation[{"msg": "x"}] { data.inventory.cluster["v1"] }`, "deferred: the policy reads data.inventory, which is not loaded by this version"},
 		{"review of an audit", `package a
@@ -184,7 +189,10 @@ func TestRejections(t *testing.T) {
 		{"two targets", strings.Replace(good, "  targets:\n", "  targets:\n  - {target: admission.k8s.gatekeeper.sh, rego: x}\n", 1), nil, "spec.targets has 2 entries"},
 		{"target", strings.Replace(good, "admission.k8s.gatekeeper.sh", "other", 1), nil, `spec.targets[0].target is "other"`},
 		{"name", strings.Replace(good, "{name: test}", "{name: tests}", 1), nil, `metadata.name is "tests"; it must be spec.crd.spec.names.kind in lower case: "test"`},
-		{"schema", strings.Replace(good, "label: {type: string, default: owner}", "label: {default: owner}", 1), nil, "not a structural schema"},
+		{"schema", strings.Replace(good, "label: {type: string, default: owner}", "label: {default: owner}", 1), nil, "spec.crd.spec.validation.openAPIV3Schema.properties[label].type: Required value"},
+		{"unknown engine", strings.Replace(strings.Replace(good, "    rego: |", "    code: [{engine: Other, source: {}}]\n    rego: |", 1), "    rego: |", "    other: |", 1), nil, "spec.targets[0] has no program; give it rego, or code with an entry of engine Rego"},
+		{"scoped without actions", good, []string{testConstraint("c", "enforcementAction: scoped")}, "spec.scopedEnforcementActions is missing"},
+		{"scoped with null", good, []string{testConstraint("c", "enforcementAction: scoped\nscopedEnforcementActions: null")}, "spec.scopedEnforcementActions is missing"},
 		{"CEL", strings.Replace(good, "    rego: |", "    code: [{engine: K8sNativeValidation, source: {}}]\n    rego: |", 1), nil, "engine K8sNativeValidation, which is not evaluated by this version"},
 		{"parameter type", good, []string{testConstraint("c", "parameters: {count: many}")}, "constraint Test/c: spec.parameters.count"},
 		{"unknown parameter", good, []string{testConstraint("c", "parameters: {colour: red}")}, "constraint Test/c: unknown fields: spec.parameters.colour"},
@@ -251,6 +259,23 @@ func TestScopedEnforcement(t *testing.T) {
 	c := set.Constraints()[0]
 	if c.EnforcementAction != "scoped" || !cmp.Equal(c.EnforcementActions, []string{"deny", "warn"}) {
 		t.Errorf("action %s %v", c.EnforcementAction, c.EnforcementActions)
+	}
+}
+
+// TestUnknownActions has constraints that are audited with a note.
+func TestUnknownActions(t *testing.T) {
+	for action, want := range map[string]string{
+		"deny": "", "dryrun": "", "warn": "",
+		"block":  `enforcementAction is "block"; Gatekeeper knows deny, dryrun, warn and scoped`,
+		"Scoped": `enforcementAction is "Scoped"; Gatekeeper knows deny, dryrun, warn and scoped`,
+	} {
+		set := compile(t, testTemplate(needLabel), testConstraint("c", "enforcementAction: "+action+"\nparameters: {label: team}"))
+		if got := review(t, set)["c"]; got != "fail label team is missing" {
+			t.Errorf("%s: %s", action, got)
+		}
+		if c := set.Constraints()[0]; c.EnforcementAction != action || c.Note != want {
+			t.Errorf("action %q, note %q; want %q, %q", c.EnforcementAction, c.Note, action, want)
+		}
 	}
 }
 

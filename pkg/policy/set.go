@@ -90,7 +90,7 @@ func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 		set.templates[t.template.digest] = t.template
 	}
 	for _, obj := range in.Constraints {
-		set.add(obj, byKind[obj.GetKind()], known)
+		set.add(ctx, obj, byKind[obj.GetKind()], known)
 	}
 	sort.Slice(set.constraints, func(i, j int) bool { return less(set.constraints[i].ID, set.constraints[j].ID) })
 	sort.Slice(set.rejections, func(i, j int) bool { return less(set.rejections[i].ID, set.rejections[j].ID) })
@@ -123,7 +123,7 @@ func less(a, b ConstraintID) bool {
 }
 
 // add compiles a constraint into the set. known are constraints by their digests.
-func (s *Set) add(obj *unstructured.Unstructured, t *compiled, known map[string]*Constraint) {
+func (s *Set) add(ctx context.Context, obj *unstructured.Unstructured, t *compiled, known map[string]*Constraint) {
 	id := ConstraintID{Engine: EngineGatekeeper, Kind: obj.GetKind(), Name: obj.GetName()}
 	reject := func(message string) {
 		s.rejections = append(s.rejections, Rejection{
@@ -142,7 +142,7 @@ func (s *Set) add(obj *unstructured.Unstructured, t *compiled, known map[string]
 		reject(fmt.Sprintf("template %s: %v", t.obj.GetName(), t.err))
 		return
 	}
-	c, audited, err := newConstraint(id, obj, t.template)
+	c, audited, err := newConstraint(ctx, id, obj, t.template)
 	if err != nil {
 		reject(fmt.Sprintf("constraint %s/%s: %v", id.Kind, id.Name, err))
 		return

@@ -19,7 +19,7 @@ import (
 const (
 	// engineVersion is part of every digest: verdicts of an earlier version of the
 	// engine are not kept when it changes what they would be.
-	engineVersion = 1
+	engineVersion = 2
 
 	targetName  = "admission.k8s.gatekeeper.sh"
 	engineRego  = "Rego"
@@ -107,7 +107,7 @@ func compileTemplate(obj *unstructured.Unstructured, spec *templateSpec, digest 
 	if want := strings.ToLower(kind); obj.GetName() != want {
 		return nil, fmt.Errorf("metadata.name is %q; it must be spec.crd.spec.names.kind in lower case: %q", obj.GetName(), want)
 	}
-	schema, err := newConstraintSchema(obj.GetAPIVersion(), spec)
+	schema, err := newConstraintSchema(constraintCRD(obj.GetAPIVersion(), spec))
 	if err != nil {
 		return nil, err
 	}
@@ -152,9 +152,7 @@ func programSource(spec *templateSpec) (*rego.Source, error) {
 			if source, err = regoSource(code.Source); err != nil {
 				return nil, fmt.Errorf("spec.targets[0].code[%d].source: %w", i, err)
 			}
-		default:
-			return nil, fmt.Errorf("spec.targets[0].code[%d].engine is %q; %s is evaluated", i, code.Engine, engineRego)
-		}
+		} // Others do not matter if there is one that is known.
 	}
 	if target.Rego != "" {
 		source = &rego.Source{Rego: target.Rego, Libs: target.Libs}

@@ -3,6 +3,7 @@ package rego
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -28,6 +29,8 @@ type Program struct {
 	compiler *ast.Compiler
 	query    ast.Body
 	store    storage.Store
+	// authorsPackage is the package that the template names, for messages.
+	authorsPackage string
 	// ReadsInventory is true if the program refers to data.inventory.
 	ReadsInventory bool
 	// Nondeterministic is true if the program uses built-ins whose answer depends on
@@ -40,33 +43,38 @@ type Program struct {
 // templatePackage is where template modules are put, whatever package they name.
 const templatePackage = "policy_template"
 
-// forbiddenBuiltins reach beyond the input: to the network, or to the environment
-// of the server.
-var forbiddenBuiltins = []string{"http.send", "net.lookup_ip_addr", "opa.runtime", "rego.parse_module"}
+// violations is what is evaluated. By it the type checker refuses a rule violation
+// whose elements cannot have a msg.
+const violations = `data.policy_template.violation[element]; msg = element.msg; details = object.get(element, "details", {})`
 
-// ForbiddenBuiltins returns the built-in functions that programs may not use.
-func ForbiddenBuiltins() []string { return append([]string(nil), forbiddenBuiltins...) }
+// Reasons not to allow a built-in function.
+const (
+	reaches  = "it reaches beyond the object that is judged"
+	files    = "schemas can refer to files and to the network"
+	memory   = "a short call can take more memory than there is, which ends the process"
+	endless  = "a short call can take forever, and cannot be stopped"
+	refusing = ": policies may not use this built-in function here, because "
+)
 
-// capabilities are those of OPA without the forbidden built-ins.
-func capabilities() *ast.Capabilities {
-	caps := ast.CapabilitiesForThisVersion()
-	kept := caps.Builtins[:0]
-	for _, b := range caps.Builtins {
-		if !contains(forbiddenBuiltins, b.Name) {
-			kept = append(kept, b)
-		}
-	}
-	caps.Builtins = kept
-	return caps
+// forbiddenBuiltins are built-in functions that programs may not use, and why.
+var forbiddenBuiltins = map[string]string{
+	"bits.lsh":                memory,
+	"graph.reachable_paths":   endless,
+	"http.send":               reaches,
+	"json.match_schema":       files,
+	"json.verify_schema":      files,
+	"net.lookup_ip_addr":      reaches,
+	"opa.runtime":             reaches,
+	"rego.parse_module":       reaches,
+	"strings.render_template": memory,
 }
 
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
+// capabilities are those of OPA without the forbidden built-ins and the network.
+func capabilities() *ast.Capabilities {
+	caps := ast.CapabilitiesForThisVersion()
+	caps.AllowNet = []string{}
+	caps.Builtins = slices.DeleteFunc(caps.Builtins, func(b *ast.Builtin) bool { return forbiddenBuiltins[b.Name] != "" })
+	return caps
 }
 
 // Compile compiles a program. Errors name module, line and column, and say what
@@ -84,6 +92,7 @@ func Compile(src Source) (*Program, error) {
 		errs = append(errs, explain(err, src.V1))
 	} else {
 		errs = append(errs, checkTemplate(module)...)
+		p.authorsPackage = module.Package.Path.String()
 		module.Package.Path = ast.Ref{ast.DefaultRootDocument, ast.InternedTerm(templatePackage)}
 		modules["rego"] = module
 	}
@@ -102,17 +111,22 @@ func Compile(src Source) (*Program, error) {
 	}
 	p.compiler = ast.NewCompiler().WithCapabilities(options.Capabilities)
 	if p.compiler.Compile(modules); p.compiler.Failed() {
-		return nil, explain(p.compiler.Errors, src.V1)
+		return nil, errors.New(p.inAuthorsPackage(explain(p.compiler.Errors, src.V1).Error()))
 	}
-	p.inspect()
-	query, err := ast.ParseBodyWithOpts(fmt.Sprintf("result = data.%s.violation", templatePackage), options)
+	p.inspect(module)
+	query, err := ast.ParseBody(violations)
 	if err != nil {
 		return nil, fmt.Errorf("parse the query: %w", err)
 	}
 	if p.query, err = p.compiler.QueryCompiler().Compile(query); err != nil {
-		return nil, fmt.Errorf("compile the query: %w", err)
+		return nil, at(violationRule(module).Location, "the rule violation has no element with a msg, so it would report nothing; %s", howToViolate)
 	}
 	return p, nil
+}
+
+// inAuthorsPackage names rules as the template's author knows them.
+func (p *Program) inAuthorsPackage(text string) string {
+	return strings.ReplaceAll(text, "data."+templatePackage, p.authorsPackage)
 }
 
 // explain puts the errors of OPA into one line each, with what to do about common
@@ -128,10 +142,8 @@ func explain(err error, v1 bool) error {
 		if e.Location != nil {
 			text = fmt.Sprintf("%s:%d:%d: %s", e.Location.File, e.Location.Row, e.Location.Col, text)
 		}
-		for _, name := range forbiddenBuiltins {
-			if strings.Contains(e.Message, "undefined function "+name) {
-				text += ": policies may not use this built-in function here, because it reaches beyond the object that is judged"
-			}
+		if _, name, ok := strings.Cut(e.Message, "undefined function "); ok && forbiddenBuiltins[name] != "" {
+			text += refusing + forbiddenBuiltins[name]
 		}
 		if !v1 && e.Code == ast.ParseErr && strings.Contains(e.Message, "import future.keywords") {
 			text += `; or write the template in Rego v1: code[].source.version: "v1"`

@@ -35,12 +35,16 @@ func NewValue(document any) (Value, error) {
 var (
 	keyReview     = ast.StringTerm("review")
 	keyParameters = ast.StringTerm("parameters")
-	keyMsg        = ast.StringTerm("msg")
-	keyDetails    = ast.StringTerm("details")
+)
+
+// Variables of what is evaluated.
+const (
+	varMsg     = ast.Var("msg")
+	varDetails = ast.Var("details")
 )
 
 // Eval evaluates the program. A failing built-in is undefined, as in Gatekeeper.
-// The violations are sorted and without duplicates; elements of the set without
+// The violations are sorted and without duplicates; elements of violation without
 // msg are left out, as in Gatekeeper. The error says where in the program
 // evaluation failed.
 func (p *Program) Eval(ctx context.Context, review, parameters Value) (violations []Violation, err error) {
@@ -52,7 +56,6 @@ func (p *Program) Eval(ctx context.Context, review, parameters Value) (violation
 	}()
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
-	var results []ast.Value
 	err = storage.Txn(ctx, p.store, storage.TransactionParams{}, func(txn storage.Transaction) error {
 		return topdown.NewQuery(p.query).
 			WithCompiler(p.compiler).
@@ -61,51 +64,25 @@ func (p *Program) Eval(ctx context.Context, review, parameters Value) (violation
 			WithCancel(cancel).
 			WithInput(ast.ObjectTerm(ast.Item(keyReview, review), ast.Item(keyParameters, parameters))).
 			Iter(ctx, func(result topdown.QueryResult) error {
-				if term := result[ast.Var("result")]; term != nil {
-					results = append(results, term.Value)
+				violation, err := newViolation(result[varMsg], result[varDetails])
+				if err == nil {
+					violations = append(violations, *violation)
 				}
-				return nil
+				return err
 			})
 	})
 	if err != nil {
-		return nil, evalError(ctx, err)
-	}
-	for _, value := range results {
-		set, ok := value.(ast.Set)
-		if !ok {
-			return nil, fmt.Errorf("violation is a %s, want a set", ast.ValueName(value))
-		}
-		if err := set.Iter(func(element *ast.Term) error {
-			violation, err := newViolation(element)
-			if violation != nil {
-				violations = append(violations, *violation)
-			}
-			return err
-		}); err != nil {
-			return nil, err
-		}
+		return nil, p.evalError(ctx, err)
 	}
 	return distinct(violations), nil
 }
 
-func newViolation(element *ast.Term) (*Violation, error) {
-	object, ok := element.Value.(ast.Object)
-	if !ok {
-		return nil, nil
-	}
-	msg := object.Get(keyMsg)
-	if msg == nil {
-		return nil, nil
-	}
+func newViolation(msg, details *ast.Term) (*Violation, error) {
 	text, ok := msg.Value.(ast.String)
 	if !ok {
 		return nil, fmt.Errorf("msg of a violation is a %s, want a string: %s", ast.ValueName(msg.Value), msg)
 	}
 	violation := &Violation{Message: string(text)}
-	details := object.Get(keyDetails)
-	if details == nil {
-		return violation, nil
-	}
 	if o, ok := details.Value.(ast.Object); ok && o.Len() == 0 {
 		return violation, nil
 	}
@@ -136,13 +113,13 @@ func distinct(violations []Violation) []Violation {
 	return out
 }
 
-func evalError(ctx context.Context, err error) error {
+func (p *Program) evalError(ctx context.Context, err error) error {
 	var e *topdown.Error
 	switch {
 	case topdown.IsCancel(err) && context.Cause(ctx) != nil:
 		return fmt.Errorf("evaluation was stopped: %w", context.Cause(ctx))
 	case errors.As(err, &e) && e.Location != nil:
-		return fmt.Errorf("%s:%d:%d: %s: %s", e.Location.File, e.Location.Row, e.Location.Col, e.Code, e.Message)
+		return fmt.Errorf("%s:%d:%d: %s: %s", e.Location.File, e.Location.Row, e.Location.Col, e.Code, p.inAuthorsPackage(e.Message))
 	}
 	return err
 }

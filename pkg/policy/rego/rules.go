@@ -9,16 +9,27 @@ import (
 
 // The rules of this file are Gatekeeper's for what a template may refer to.
 
+// howToViolate says how the rule violation is written.
+const howToViolate = `write violation[{"msg": msg}] { ... }, in Rego v1 violation contains {"msg": msg} if { ... }`
+
 // checkTemplate checks the template module.
 func checkTemplate(m *ast.Module) []error {
 	errs := append(checkImports(m), checkData(m)...)
+	if violationRule(m) == nil {
+		errs = append(errs, fmt.Errorf("rego:1:1: the template has no rule violation; %s", howToViolate))
+	}
+	return errs
+}
+
+// violationRule returns the first rule violation, or nil. Rules with a longer name,
+// such as violation.a, are others.
+func violationRule(m *ast.Module) *ast.Rule {
 	for _, rule := range m.Rules {
-		head := rule.Head
-		if ref := head.Ref(); len(ref) > 0 && ref[0].Value.Compare(ast.Var("violation")) == 0 && len(head.Args) == 0 && head.RuleKind() == ast.MultiValue {
-			return errs
+		if rule.Head.Name == "violation" {
+			return rule
 		}
 	}
-	return append(errs, fmt.Errorf(`rego:1:1: the template has no rule violation; write violation[{"msg": msg}] { ... }, in Rego v1 violation contains {"msg": msg} if { ... }`))
+	return nil
 }
 
 // checkLib checks a library module.
@@ -39,11 +50,11 @@ func checkImports(m *ast.Module) []error {
 		ref, ok := imp.Path.Value.(ast.Ref)
 		switch {
 		case ok && len(ref) >= 2 && ref[0].Value.Compare(ast.Var("future")) == 0:
-		case ok && len(ref) >= 3 && ref[0].Equal(ast.DefaultRootDocument) && isString(ref[1], "lib"):
+		case ok && len(ref) >= 2 && ref[0].Equal(ast.DefaultRootDocument) && isString(ref[1], "lib"):
 		case ok && len(ref) > 0 && ref[0].Value.Compare(ast.Var("rego")) == 0:
 			errs = append(errs, at(imp.Location, `bad import %s: remove it and set code[].source.version: "v1"`, imp.Path))
 		default:
-			errs = append(errs, at(imp.Location, "bad import %s: only data.lib.* and future.* can be imported", imp.Path))
+			errs = append(errs, at(imp.Location, "bad import %s: only data.lib and future can be imported", imp.Path))
 		}
 	}
 	return errs
@@ -68,8 +79,15 @@ func checkData(m *ast.Module) []error {
 }
 
 // inspect finds out what a program reads, and whether it says the same each time.
-func (p *Program) inspect() {
+func (p *Program) inspect(template *ast.Module) {
 	p.Reads = inputReads(p.compiler).Field("review")
+	for _, rule := range template.Rules {
+		// What is in a literal is known to be read. An element that is not one may be a
+		// part of the input, of which msg and details are read.
+		if rule.Head.Name == "violation" && (rule.Head.Key == nil || !isObject(rule.Head.Key)) {
+			p.Reads.ReadAll()
+		}
+	}
 	for _, module := range p.compiler.Modules {
 		ast.WalkRefs(module, func(ref ast.Ref) bool {
 			if ref[0].Equal(ast.DefaultRootDocument) && len(ref) > 1 && isString(ref[1], "inventory") {
@@ -86,6 +104,11 @@ func (p *Program) inspect() {
 func isString(t *ast.Term, s string) bool {
 	v, ok := t.Value.(ast.String)
 	return ok && string(v) == s
+}
+
+func isObject(t *ast.Term) bool {
+	_, ok := t.Value.(ast.Object)
+	return ok
 }
 
 func at(loc *ast.Location, format string, args ...any) error {
