@@ -292,3 +292,23 @@ func TestNotReady(t *testing.T) {
 		}
 	}
 }
+
+// TestStalled serves what there is, with a warning that kubectl prints.
+func TestStalled(t *testing.T) {
+	s := start(t)
+	s.put(result("shop", "cart", "bad"))
+	for _, path := range []string{
+		"/apis/policy.example.io/v1alpha1/auditresults",
+		"/apis/policy.example.io/v1alpha1/namespaces/shop/auditresults/cart",
+	} {
+		if warning := s.do(http.MethodGet, path, "").header.Get("Warning"); warning != "" {
+			t.Errorf("%s: warning %q", path, warning)
+		}
+		s.stale.Store(true)
+		got := s.do(http.MethodGet, path, "")
+		if want := `299 - "what is shown may be out of date: since noon nothing can be written: disk full"`; got.code != http.StatusOK || got.header.Get("Warning") != want {
+			t.Errorf("%s: %d, warning %q", path, got.code, got.header.Get("Warning"))
+		}
+		s.stale.Store(false)
+	}
+}

@@ -35,6 +35,7 @@ type server struct {
 	db     *index.DB
 	now    atomic.Int64 // seconds that the clock of the index is ahead
 	ready  atomic.Bool
+	stale  atomic.Bool
 	config *rest.Config
 	client *versioned.Clientset
 	http   *http.Client
@@ -46,6 +47,14 @@ func (s *server) Ready(index.Table) error {
 		return nil
 	}
 	return errors.New("the first audit is under way")
+}
+
+// Stalled implements readonly.Readiness.
+func (s *server) Stalled() error {
+	if s.stale.Load() {
+		return errors.New("since noon nothing can be written: disk full")
+	}
+	return nil
 }
 
 func start(t testing.TB) *server {

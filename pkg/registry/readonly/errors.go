@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/warning"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/index"
@@ -71,10 +72,14 @@ func parseRevision(resourceVersion string) (uint64, error) {
 	return revision, nil
 }
 
-// ready returns 503 while the table cannot be served.
-func (r *REST) ready() error {
+// ready returns 503 while the table cannot be served. If its rows are not kept up at
+// the moment, it warns the client.
+func (r *REST) ready(ctx context.Context) error {
 	if err := r.backend.Readiness.Ready(r.Table); err != nil {
 		return unavailable(v1alpha1.Resource(string(r.Table)), err)
+	}
+	if err := r.backend.Readiness.Stalled(); err != nil {
+		warning.AddWarning(ctx, "", "what is shown may be out of date: "+err.Error())
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ import (
 // kept any more is 410 with a token by which the client can go on in the current
 // state.
 func (r *REST) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
-	if err := r.ready(); err != nil {
+	if err := r.ready(ctx); err != nil {
 		return nil, err
 	}
 	if options == nil {

@@ -31,6 +31,8 @@ type Feed interface {
 // is being waited for.
 type Readiness interface {
 	Ready(t index.Table) error
+	// Stalled returns why rows are not kept up at the moment, nil if they are.
+	Stalled() error
 }
 
 // Backend is what all resources share.
@@ -117,7 +119,7 @@ func (r *REST) Categories() []string { return []string{"policy"} }
 
 // Get implements rest.Getter. A resourceVersion means not older than that one.
 func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	if err := r.ready(); err != nil {
+	if err := r.ready(ctx); err != nil {
 		return nil, err
 	}
 	if options != nil {

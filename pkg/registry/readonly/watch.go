@@ -45,7 +45,7 @@ const (
 // Errors that depend on the revision come as an ERROR event, as from
 // kube-apiserver.
 func (r *REST) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
-	if err := r.ready(); err != nil {
+	if err := r.ready(ctx); err != nil {
 		return nil, err
 	}
 	if options == nil {
