@@ -133,7 +133,7 @@ func (u *upsert) judge(ctx context.Context, before []byte) judgement {
 	}
 	j.evaluated = len(toEvaluate) > 0
 	if j.evaluated {
-		verdicts := policy.Review(ctx, policy.NewObject(u.obj, namespace), toEvaluate)
+		verdicts := policy.Review(ctx, policy.NewObject(policy.Kind(u.stream.kind), u.obj, namespace), toEvaluate)
 		for i := range verdicts {
 			u.a.metrics.evaluated(verdicts[i].Outcome)
 			j.err = errors.Join(j.err, u.take(&j, &verdicts[i], recorded))

@@ -254,7 +254,7 @@ func (p *planner) desiredKinds() map[schema.GroupKind]*desiredKind {
 	desired := map[schema.GroupKind]*desiredKind{}
 	add := func(kind source.Kind) {
 		gk := kind.GroupKind()
-		if constraints := p.set.ForKind(gk, kind.Namespaced); len(constraints) > 0 && desired[gk] == nil {
+		if constraints := p.set.ForKind(policy.Kind(kind)); len(constraints) > 0 && desired[gk] == nil {
 			desired[gk] = &desiredKind{kind: kind, constraints: constraints}
 		}
 	}

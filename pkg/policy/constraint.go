@@ -8,11 +8,9 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"policy.example.io/policy-apiserver/pkg/policy/match"
-	"policy.example.io/policy-apiserver/pkg/policy/rego"
 )
 
 // Enforcement points of scoped constraints.
@@ -45,26 +43,19 @@ type Constraint struct {
 	// NeedsNamespace is true if a verdict may depend on the object's Namespace.
 	NeedsNamespace bool
 
-	template   *template
-	match      *match.Matcher
-	parameters rego.Value
-	memo       *memo
-	// number tells constraints apart in the memo.
-	number uint64
+	rule rule
 }
 
 // SelectsKind tells whether objects of a kind can match the constraint.
-func (c *Constraint) SelectsKind(gk schema.GroupKind, namespaced bool) bool {
-	return c.match.SelectsKind(gk, namespaced)
-}
+func (c *Constraint) SelectsKind(k Kind) bool { return c.rule.selectsKind(k) }
 
 // SelectsGroup tells whether objects of some kind of an API group can match the
 // constraint.
-func (c *Constraint) SelectsGroup(group string) bool { return c.match.SelectsGroup(group) }
+func (c *Constraint) SelectsGroup(group string) bool { return c.rule.selectsGroup(group) }
 
 // newConstraint checks a constraint against its template and compiles it. audited
 // is false if the constraint is not meant for audits.
-func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstructured, t *template) (c *Constraint, audited bool, err error) {
+func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstructured, t *template, m *memo) (c *Constraint, audited bool, err error) {
 	content, err := t.schema.admit(ctx, obj)
 	if err != nil {
 		return nil, false, err
@@ -74,8 +65,9 @@ func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstr
 		UID:               obj.GetUID(),
 		Generation:        obj.GetGeneration(),
 		EnforcementAction: enforcementAction(content),
-		template:          t,
 	}
+	r := &gatekeeperRule{template: t}
+	c.rule = r
 	if !slices.Contains(knownActions, c.EnforcementAction) {
 		c.Note = fmt.Sprintf("enforcementAction is %q; Gatekeeper knows deny, dryrun, warn and scoped", c.EnforcementAction)
 	}
@@ -83,7 +75,7 @@ func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstr
 	if err != nil {
 		return nil, false, err
 	}
-	if c.match, err = match.Compile(matchContent); err != nil {
+	if r.match, err = match.Compile(matchContent); err != nil {
 		return nil, false, err
 	}
 	// Parameters may be of any type that the schema allows.
@@ -91,10 +83,7 @@ func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstr
 	if err != nil {
 		return nil, false, err
 	}
-	if parameters == nil {
-		parameters = map[string]any{}
-	}
-	if c.parameters, err = rego.NewValue(parameters); err != nil {
+	if r.evaluator, err = t.program.bind(parameters, m); err != nil {
 		return nil, false, fmt.Errorf("spec.parameters: %w", err)
 	}
 	audited = true
@@ -104,7 +93,7 @@ func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstr
 		}
 		audited = len(c.EnforcementActions) > 0
 	}
-	c.NeedsNamespace = c.match.NeedsNamespace() || t.program.Reads.Reads("namespaceObject")
+	c.NeedsNamespace = r.match.NeedsNamespace() || t.program.readsNamespace()
 	identity, err := json.Marshal([]any{engineVersion, t.digest, id, c.UID, c.Generation, c.EnforcementAction, c.EnforcementActions, matchContent, parameters})
 	if err != nil {
 		return nil, false, fmt.Errorf("digest of the constraint: %w", err)

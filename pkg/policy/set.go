@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Inputs of Compile, in any order. They must not be modified any more.
@@ -41,10 +40,10 @@ func (s *Set) Constraints() []*Constraint { return s.constraints }
 func (s *Set) Rejections() []Rejection { return s.rejections }
 
 // ForKind returns the constraints that can match objects of a kind, sorted by ID.
-func (s *Set) ForKind(gk schema.GroupKind, namespaced bool) []*Constraint {
+func (s *Set) ForKind(k Kind) []*Constraint {
 	var out []*Constraint
 	for _, c := range s.constraints {
-		if c.SelectsKind(gk, namespaced) {
+		if c.SelectsKind(k) {
 			out = append(out, c)
 		}
 	}
@@ -142,15 +141,13 @@ func (s *Set) add(ctx context.Context, obj *unstructured.Unstructured, t *compil
 		reject(fmt.Sprintf("template %s: %v", t.obj.GetName(), t.err))
 		return
 	}
-	c, audited, err := newConstraint(ctx, id, obj, t.template)
+	c, audited, err := newConstraint(ctx, id, obj, t.template, s.memo)
 	if err != nil {
 		reject(fmt.Sprintf("constraint %s/%s: %v", id.Kind, id.Name, err))
 		return
 	}
 	if old := known[c.Digest]; old != nil {
 		c = old // with what the memo has of it
-	} else {
-		c.memo, c.number = s.memo, s.memo.constraints.Add(1)
 	}
 	if audited {
 		s.constraints = append(s.constraints, c)

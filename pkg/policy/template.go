@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"policy.example.io/policy-apiserver/pkg/policy/paths"
 	"policy.example.io/policy-apiserver/pkg/policy/rego"
 )
 
@@ -62,12 +61,7 @@ type templateCode struct {
 type template struct {
 	kind    string
 	schema  *constraintSchema
-	program *rego.Program
-	// projection is what the program reads of input.review.
-	projection *paths.Projection
-	// repeats is true if the program says the same of objects that look the same to it,
-	// and if different objects can.
-	repeats bool
+	program program
 	// digest of what the object says that matters.
 	digest string
 }
@@ -111,27 +105,17 @@ func compileTemplate(obj *unstructured.Unstructured, spec *templateSpec, digest 
 	if err != nil {
 		return nil, err
 	}
-	source, err := programSource(spec)
+	program, err := compileProgram(spec)
 	if err != nil {
 		return nil, err
 	}
-	program, err := rego.Compile(*source)
-	if err != nil {
-		return nil, err
-	}
-	return &template{
-		kind:       kind,
-		schema:     schema,
-		program:    program,
-		projection: paths.NewProjection(program.Reads),
-		repeats:    !program.Nondeterministic && !program.ReadsInventory && !program.Reads.Reads("object", "metadata", "resourceVersion"),
-		digest:     digest,
-	}, nil
+	return &template{kind: kind, schema: schema, program: program, digest: digest}, nil
 }
 
-// programSource picks the program of a template. A legacy rego field wins over
-// code of engine Rego, and is v0; any version but v1 is v0.
-func programSource(spec *templateSpec) (*rego.Source, error) {
+// compileProgram picks the program of a template and compiles it. CEL wins over Rego,
+// and a legacy rego field over code of engine Rego: that one is v0, as is any version
+// but v1. Other engines do not matter if there is one that is known.
+func compileProgram(spec *templateSpec) (program, error) {
 	if n := len(spec.Targets); n != 1 {
 		return nil, fmt.Errorf("spec.targets has %d entries; it must have exactly one, for %s", n, targetName)
 	}
@@ -139,28 +123,34 @@ func programSource(spec *templateSpec) (*rego.Source, error) {
 	if target.Target != targetName {
 		return nil, fmt.Errorf("spec.targets[0].target is %q; it must be %s", target.Target, targetName)
 	}
-	var source *rego.Source
+	codes := map[string]int{}
 	for i, code := range target.Code {
-		switch code.Engine {
-		case engineCEL:
-			return nil, fmt.Errorf("spec.targets[0].code[%d] is of engine %s, which is not evaluated by this version; give the template Rego code only", i, engineCEL)
-		case engineRego:
-			if source != nil {
-				return nil, fmt.Errorf("spec.targets[0].code[%d]: there is more than one entry of engine %s", i, engineRego)
-			}
-			var err error
-			if source, err = regoSource(code.Source); err != nil {
-				return nil, fmt.Errorf("spec.targets[0].code[%d].source: %w", i, err)
-			}
-		} // Others do not matter if there is one that is known.
+		if other, ok := codes[code.Engine]; ok && (code.Engine == engineRego || code.Engine == engineCEL) {
+			return nil, fmt.Errorf("spec.targets[0].code[%d]: code[%d] is of engine %s already", i, other, code.Engine)
+		}
+		codes[code.Engine] = i
+	}
+	if i, ok := codes[engineCEL]; ok {
+		p, err := newCELProgram(target.Code[i].Source)
+		if err != nil {
+			return nil, fmt.Errorf("spec.targets[0].code[%d].source: %w", i, err)
+		}
+		return p, nil
+	}
+	var source *rego.Source
+	if i, ok := codes[engineRego]; ok {
+		var err error
+		if source, err = regoSource(target.Code[i].Source); err != nil {
+			return nil, fmt.Errorf("spec.targets[0].code[%d].source: %w", i, err)
+		}
 	}
 	if target.Rego != "" {
 		source = &rego.Source{Rego: target.Rego, Libs: target.Libs}
 	}
 	if source == nil {
-		return nil, fmt.Errorf("spec.targets[0] has no program; give it rego, or code with an entry of engine %s", engineRego)
+		return nil, fmt.Errorf("spec.targets[0] has no program; give it rego, or code with an entry of engine %s or %s", engineRego, engineCEL)
 	}
-	return source, nil
+	return newRegoProgram(*source)
 }
 
 func regoSource(content map[string]any) (*rego.Source, error) {

@@ -88,8 +88,9 @@ func TestFindings(t *testing.T) {
 	got := map[string][]string{}
 	passed, failed := map[string]bool{}, map[string]bool{}
 	for _, obj := range objects {
-		reviewed := policy.NewObject(obj, namespaces[obj.GetNamespace()])
-		constraints := set.ForKind(obj.GroupVersionKind().GroupKind(), obj.GetNamespace() != "")
+		kind := policy.Kind{GroupVersionKind: obj.GroupVersionKind(), Namespaced: obj.GetNamespace() != ""}
+		reviewed := policy.NewObject(kind, obj, namespaces[obj.GetNamespace()])
+		constraints := set.ForKind(kind)
 		for _, v := range policy.Review(t.Context(), reviewed, constraints) {
 			constraint := v.Constraint.ID.Kind + "/" + v.Constraint.ID.Name
 			switch v.Outcome {

@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"policy.example.io/policy-apiserver/pkg/policy"
 )
@@ -49,33 +48,34 @@ func (s *Set) Rejected() map[string]string {
 
 // Review judges an object by all constraints.
 func (s *Set) Review(ctx context.Context, obj, namespace *unstructured.Unstructured) []Verdict {
-	return policy.Review(ctx, policy.NewObject(obj, namespace), s.set.Constraints())
+	return policy.Review(ctx, policy.NewObject(kindOf(obj), obj, namespace), s.set.Constraints())
 }
 
 // Auditor judges objects as the audit does: by the constraints that can match
 // their kind. It is used by one goroutine.
 type Auditor struct {
 	set    *policy.Set
-	byKind map[kind][]*policy.Constraint
+	byKind map[policy.Kind][]*policy.Constraint
 }
 
-type kind struct {
-	schema.GroupKind
-	namespaced bool
+// kindOf returns the kind of an object; constraints of Gatekeeper do not ask for the
+// resource.
+func kindOf(obj *unstructured.Unstructured) policy.Kind {
+	return policy.Kind{GroupVersionKind: obj.GroupVersionKind(), Namespaced: obj.GetNamespace() != ""}
 }
 
 // Auditor returns an Auditor for one goroutine.
 func (s *Set) Auditor() *Auditor {
-	return &Auditor{set: s.set, byKind: map[kind][]*policy.Constraint{}}
+	return &Auditor{set: s.set, byKind: map[policy.Kind][]*policy.Constraint{}}
 }
 
 // Review judges an object.
 func (a *Auditor) Review(ctx context.Context, obj, namespace *unstructured.Unstructured) []Verdict {
-	k := kind{obj.GroupVersionKind().GroupKind(), obj.GetNamespace() != ""}
+	k := kindOf(obj)
 	constraints, ok := a.byKind[k]
 	if !ok {
-		constraints = a.set.ForKind(k.GroupKind, k.namespaced)
+		constraints = a.set.ForKind(k)
 		a.byKind[k] = constraints
 	}
-	return policy.Review(ctx, policy.NewObject(obj, namespace), constraints)
+	return policy.Review(ctx, policy.NewObject(k, obj, namespace), constraints)
 }

@@ -1,0 +1,39 @@
+package policy
+
+import (
+	"context"
+)
+
+// rule is what a constraint asks of objects, in one of the families of policies.
+type rule interface {
+	// selectsKind tells whether objects of a kind can match.
+	selectsKind(k Kind) bool
+	// selectsGroup tells whether objects of some kind of an API group can match.
+	selectsGroup(group string) bool
+	// judge judges an object.
+	judge(ctx context.Context, o *Object) judgement
+}
+
+// judgement is a Verdict without its constraint.
+type judgement struct {
+	outcome    Outcome
+	violations []Violation
+	message    string
+}
+
+func failed(err error) judgement { return judgement{outcome: Error, message: err.Error()} }
+
+// program is the program of a template, in one of the engines.
+type program interface {
+	// readsNamespace tells whether what the program says may depend on the object's
+	// Namespace.
+	readsNamespace() bool
+	// bind returns what judges objects by the program and the parameters of a
+	// constraint; these are nil if it has none.
+	bind(parameters any, m *memo) (evaluator, error)
+}
+
+// evaluator evaluates a program with the parameters of a constraint.
+type evaluator interface {
+	evaluate(ctx context.Context, o *Object) judgement
+}
