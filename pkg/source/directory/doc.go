@@ -37,8 +37,8 @@
 //
 //   - What cannot be read is a problem that names the file, the document and what to
 //     do, and costs nothing else.
-//   - At most 100 problems are listed, and a last one that says how many more there
-//     are, with messages of at most 1 KiB.
+//   - There are at most 100 problems, the last of which says how many more there are,
+//     with messages of at most 1 KiB.
 //   - Nothing is deleted because it cannot be read: objects of a file that was fine
 //     before stay as they were last seen, and so does everything if the folder
 //     itself is gone, which the streams report as failed.

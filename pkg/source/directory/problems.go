@@ -9,20 +9,21 @@ import (
 )
 
 const (
-	// maxProblems is how many problems are listed: more than anybody corrects at once,
-	// and all of them have a place in the report of a run.
+	// maxProblems is how many problems an inventory has: more than anybody corrects at
+	// once, and no more than a run has room for.
 	maxProblems = 100
 	// maxMessage is the size of a problem's message in bytes. Some quote what is wrong.
 	maxMessage = 1 << 10
 )
 
-// limit returns the problems to list, of which there are more besides.
+// limit returns the problems to list, of which there are more besides. The last one
+// says how many are left out.
 func limit(problems []source.Problem, more int) []source.Problem {
-	n := min(len(problems), maxProblems)
-	more += len(problems) - n
-	if more == 0 {
+	if len(problems)+more <= maxProblems {
 		return problems
 	}
+	n := min(len(problems), maxProblems-1)
+	more += len(problems) - n
 	last := source.Problem{Subject: "all files", Message: fmt.Sprintf("have %d more problems, which are not listed; correct the listed ones first", more)}
 	return append(slices.Clone(problems[:n]), last)
 }
