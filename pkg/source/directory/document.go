@@ -209,7 +209,7 @@ func convert(text []byte) ([]byte, error) {
 	}
 	// The parser counts lines from 0 in the error about what follows.
 	reader := io.MultiReader(strings.NewReader("\n"), bytes.NewReader(bytes.TrimPrefix(text, byteOrderMark)))
-	decoder := goyaml.NewDecoder(reader) //nolint:staticcheck // deprecated for a module that is no direct dependency
+	decoder := goyaml.NewDecoder(reader)
 	var value any
 	if err := decoder.Decode(&value); err != nil { // it must not be used after an error
 		return nil, err
