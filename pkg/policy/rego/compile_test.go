@@ -1,7 +1,6 @@
 package rego
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,7 +19,7 @@ func outcome(t *testing.T, src Source) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	violations, err := p.Eval(context.Background(), review, ast.ObjectTerm())
+	violations, err := p.Eval(t.Context(), review, ast.ObjectTerm())
 	if err != nil {
 		return err.Error()
 	}
