@@ -70,16 +70,23 @@ func TestKindsOfViolation(t *testing.T) {
 	}
 }
 
-// TestElementsOfTheInput checks that parts of the input that are elements of violation
-// are read.
-func TestElementsOfTheInput(t *testing.T) {
+// TestReadsAll checks that all of the input is read where it is not known which parts
+// are: by those who see elements of violation, by replacements of the input, and by
+// names of rules that are computed.
+func TestReadsAll(t *testing.T) {
+	const lib = "package lib.parts\npart = input.review.object\neach[x] { x := input.review.object.list[_] }"
 	for rego, want := range map[string]bool{
-		`violation[x] { x := input.review.object.metadata.labels }`:                   true,
-		`violation = {x | x := input.review.object.metadata.labels } { true }`:        true,
-		`violation[{"msg": "x"}] { input.review.object.metadata.labels }`:             false,
-		`violation[{"msg": x.a, "details": x}] { x := input.review.object.metadata }`: false,
+		`violation[x] { x := input.review.object.metadata.labels }`:                                                 true,
+		`violation = {x | x := input.review.object.metadata.labels } { true }`:                                      true,
+		"f { input.a }\nviolation[{\"msg\": \"x\"}] { input.review.kind; f with input as input.review.object }":     true,
+		"f { input.review.kind }\nviolation[{\"msg\": \"x\"}] { f; not f with input.parameters as 1 }":              true,
+		"violation[{\"msg\": \"x\"}] { input.review.kind; data.lib[n].part.metadata }":                              true,
+		"violation[{\"msg\": \"x\"}] { input.review.kind; count(data.lib) > 0 }":                                    true,
+		"violation[{\"msg\": \"x\"}] { input.review.kind; data.lib.parts.part.metadata; data.lib.parts.each[_].a }": false,
+		`violation[{"msg": "x"}] { input.review.object.metadata.labels }`:                                           false,
+		`violation[{"msg": x.a, "details": x}] { x := input.review.object.metadata }`:                               false,
 	} {
-		p, err := Compile(Source{Rego: "package test\n" + rego})
+		p, err := Compile(Source{Rego: "package test\n" + rego, Libs: []string{lib}})
 		if err != nil {
 			t.Fatal(err)
 		}
