@@ -140,7 +140,7 @@ func (u *upsert) judge(ctx context.Context, before []byte) judgement {
 		}
 	}
 	for _, f := range recorded {
-		if _, unknown := u.set.unknownKinds[f.Kind]; unknown {
+		if isUnknown(u.set.unknownKinds, f.id()) {
 			after.Findings = append(after.Findings, f)
 		} else {
 			j.obsolete = append(j.obsolete, f)

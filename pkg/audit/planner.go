@@ -18,6 +18,7 @@ import (
 const (
 	templateGroup   = "templates.gatekeeper.sh"
 	constraintGroup = "constraints.gatekeeper.sh"
+	admissionGroup  = "admissionregistration.k8s.io"
 
 	// planDelay collects changes of policies and kinds before a new plan is made.
 	planDelay = 200 * time.Millisecond
@@ -25,7 +26,17 @@ const (
 	inventoryRetry = 2 * time.Second
 )
 
-var templateKind = schema.GroupKind{Group: templateGroup, Kind: "ConstraintTemplate"}
+// Kinds of policies, besides those of constraints.
+var (
+	templateKind         = schema.GroupKind{Group: templateGroup, Kind: "ConstraintTemplate"}
+	admissionPolicyKind  = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicy"}
+	admissionBindingKind = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicyBinding"}
+)
+
+// isPolicyKind tells whether objects of a kind are policies.
+func isPolicyKind(gk schema.GroupKind) bool {
+	return gk == templateKind || gk.Group == constraintGroup || gk == admissionPolicyKind || gk == admissionBindingKind
+}
 
 // planner decides which kinds are streamed and audited by which constraints. Its
 // methods are called by its own goroutine, except where noted.
@@ -40,6 +51,8 @@ type planner struct {
 	streams   map[schema.GroupKind]*kindStream
 	// policyCaches are the caches of templates and constraints, by kind.
 	policyCaches map[schema.GroupKind]*objectCache
+	// paramCaches are those of kinds that policies take their params from.
+	paramCaches  map[schema.GroupKind]*objectCache
 	namespaces   *objectCache
 	started      bool              // the first run has begun
 	problems     []source.Problem  // of the last run
@@ -70,6 +83,7 @@ func newPlanner(a *Auditor) *planner {
 		planned:      map[schema.GroupKind]plannedKind{},
 		streams:      map[schema.GroupKind]*kindStream{},
 		policyCaches: map[schema.GroupKind]*objectCache{},
+		paramCaches:  map[schema.GroupKind]*objectCache{},
 		waiting:      "the kinds of the source are not known yet",
 		nsMissing:    map[string]struct{}{},
 		nsDropped:    map[string]droppedRecords{},
@@ -212,7 +226,17 @@ func (p *planner) plan(ctx context.Context) {
 		return
 	}
 	previous := p.set
-	p.set = policy.Compile(ctx, inputs.Inputs, previous)
+	set := policy.Compile(ctx, inputs.Inputs, previous)
+	paramProblems, ok := p.followParams(ctx, set, &inputs.Inputs)
+	if !ok {
+		p.wait("params of policies are being listed")
+		return
+	}
+	problems = someProblems(append(problems, paramProblems...))
+	if len(inputs.Params) > 0 || len(inputs.ParamKinds) > 0 {
+		set = policy.Compile(ctx, inputs.Inputs, set)
+	}
+	p.set = set
 	logRejections(ctx, previous, p.set)
 	desired := p.desiredKinds()
 	pending := p.takePending()
@@ -301,7 +325,7 @@ func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[st
 	op := &savePlan{a: p.a, gk: gk, plan: newPlannedKind(d), dropped: droppedConstraints(old, d, unknownKinds)}
 	op.plan.Constraints = append(op.plan.Constraints, constraintsOf(old, unknownKinds)...)
 	p.planned[gk] = op.plan
-	listAgain := stream == nil || stream.set.empty() || stream.kind != d.kind ||
+	listAgain := stream == nil || stream.set.empty() || stream.kind != d.kind || p.cacheOf(gk) != nil && stream.cache != p.cacheOf(gk) ||
 		!stream.set.contains(d.set) || pending.namespaces && d.set.needsNamespace
 	if _, ok := pending.kinds[gk]; ok {
 		listAgain = true
@@ -326,11 +350,23 @@ func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[st
 func constraintsOf(plan plannedKind, kinds map[string]struct{}) []policy.ConstraintID {
 	var out []policy.ConstraintID
 	for _, id := range plan.Constraints {
-		if _, ok := kinds[id.Kind]; ok {
+		if isUnknown(kinds, id) {
 			out = append(out, id)
 		}
 	}
 	return out
+}
+
+// isUnknown tells whether a constraint is of kinds of policies that cannot be listed
+// at the moment.
+func isUnknown(kinds map[string]struct{}, id policy.ConstraintID) bool {
+	if id.Engine != policy.EngineValidatingAdmissionPolicy {
+		_, ok := kinds[id.Kind]
+		return ok
+	}
+	_, policies := kinds[admissionPolicyKind.Kind]
+	_, bindings := kinds[admissionBindingKind.Kind]
+	return policies || bindings
 }
 
 func newPlannedKind(d *desiredKind) plannedKind {
@@ -360,7 +396,7 @@ func droppedConstraints(old plannedKind, d *desiredKind, unknownKinds map[string
 		if _, ok := present[id]; ok {
 			continue
 		}
-		if _, unknown := unknownKinds[id.Kind]; unknown {
+		if isUnknown(unknownKinds, id) {
 			continue
 		}
 		dropped = append(dropped, id)

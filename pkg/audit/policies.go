@@ -46,9 +46,14 @@ func (p *planner) collectPolicies(ctx context.Context) (*collectedPolicies, []so
 		if !synced {
 			inputs.unknownKinds[gk.Kind] = struct{}{}
 		}
-		if gk == templateKind {
+		switch gk {
+		case templateKind:
 			inputs.Templates = cache.all()
-		} else {
+		case admissionPolicyKind:
+			inputs.AdmissionPolicies = cache.all()
+		case admissionBindingKind:
+			inputs.AdmissionBindings = cache.all()
+		default:
 			inputs.Constraints = append(inputs.Constraints, cache.all()...)
 		}
 	}
@@ -65,7 +70,7 @@ func (p *planner) collectPolicies(ctx context.Context) (*collectedPolicies, []so
 		}
 		return problems[i].Message < problems[j].Message
 	})
-	return inputs, someProblems(problems), true
+	return inputs, problems, true
 }
 
 // someProblems bounds the problems of a run.
@@ -85,7 +90,7 @@ func (p *planner) streamCachedKinds(ctx context.Context) {
 	present := map[schema.GroupKind]struct{}{}
 	for _, kind := range p.inventory.Kinds {
 		gk := kind.GroupKind()
-		if gk != namespaceKind && gk != templateKind && gk.Group != constraintGroup {
+		if gk != namespaceKind && !isPolicyKind(gk) {
 			continue
 		}
 		present[gk] = struct{}{}
@@ -113,14 +118,17 @@ func (p *planner) cacheOf(gk schema.GroupKind) *objectCache {
 	if gk == namespaceKind {
 		return p.namespaces
 	}
-	return p.policyCaches[gk]
+	if cache := p.policyCaches[gk]; cache != nil {
+		return cache
+	}
+	return p.paramCaches[gk]
 }
 
 // waitForSync says what has to be listed before a plan can be made. Templates and
 // Namespaces are indispensable. Constraints of a kind that cannot be listed cost
 // only themselves.
 func (p *planner) waitForSync() string {
-	for _, group := range []string{templateGroup, constraintGroup} {
+	for _, group := range []string{templateGroup, constraintGroup, admissionGroup} {
 		if err := p.inventory.FailedGroups[group]; err != nil && p.set == nil {
 			return fmt.Sprintf("discovery of the API group %s fails: %v", group, err)
 		}

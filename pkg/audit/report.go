@@ -285,7 +285,9 @@ func (t *tracker) summaryObjects() []*v1alpha1.ConstraintSummary {
 		c := &t.policies.constraints[i]
 		ref := constraintReference(c.Constraint)
 		s := newSummary(ref, c.EnforcementAction)
-		s.State, s.Message = t.constraintState(c)
+		if s.State, s.Message = t.constraintState(c); s.Message == "" {
+			s.Message = c.Note
+		}
 		for _, gk := range c.kinds {
 			s.Totals.Evaluated += t.status(gk).objects
 		}

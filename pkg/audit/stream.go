@@ -46,6 +46,13 @@ func (s *kindStream) stop() {
 	<-s.done
 }
 
+// audited tells whether objects of the stream are judged.
+func (s *kindStream) audited() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.set.empty()
+}
+
 // narrow replaces the set by one that the present one contains, and submits what
 // belongs to the change: operations submitted before it were made with the old
 // set, those after it with the new one.

@@ -395,10 +395,7 @@ func (t *tracker) listDone(s *kindStream, set *constraintSet, resourceVersion st
 }
 
 func (t *tracker) streamFailed(s *kindStream, err error) {
-	s.mu.Lock()
-	audited := !s.set.empty()
-	s.mu.Unlock()
-	if !audited {
+	if !s.audited() {
 		return
 	}
 	t.kindFailed(s.kind, err)

@@ -16,6 +16,8 @@ import (
 // Enforcement points of scoped constraints.
 const (
 	actionDeny   = "deny"
+	actionWarn   = "warn"
+	actionAudit  = "audit"
 	actionScoped = "scoped"
 
 	enforcementPointAudit = "audit.gatekeeper.sh"
@@ -23,7 +25,7 @@ const (
 )
 
 // knownActions are those that Gatekeeper's webhook accepts.
-var knownActions = []string{actionDeny, "dryrun", "warn", actionScoped}
+var knownActions = []string{actionDeny, "dryrun", actionWarn, actionScoped}
 
 // Constraint is a constraint that can be evaluated. It is immutable.
 type Constraint struct {

@@ -9,6 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"policy.example.io/policy-apiserver/pkg/policy/vap"
 )
 
 // Inputs of Compile, in any order. They must not be modified any more.
@@ -17,6 +20,13 @@ type Inputs struct {
 	Templates []*unstructured.Unstructured
 	// Constraints are objects of the group constraints.gatekeeper.sh.
 	Constraints []*unstructured.Unstructured
+	// AdmissionPolicies and AdmissionBindings are ValidatingAdmissionPolicies and their
+	// bindings, of version v1.
+	AdmissionPolicies, AdmissionBindings []*unstructured.Unstructured
+	// ParamKinds are those of the kinds that ParamKinds of an earlier Set named that
+	// exist, and Params their objects.
+	ParamKinds []Kind
+	Params     []*unstructured.Unstructured
 }
 
 // Set is an immutable snapshot of policies.
@@ -26,7 +36,13 @@ type Set struct {
 	templates   map[string]*template // by digest
 	digest      string
 	memo        *memo
+	admission   map[string]*vap.Policy // by digest
+	paramKinds  []schema.GroupVersionKind
 }
+
+// ParamKinds returns the kinds whose objects the bindings of ValidatingAdmissionPolicies
+// take their params from. The slice must not be modified.
+func (s *Set) ParamKinds() []schema.GroupVersionKind { return s.paramKinds }
 
 // Digest identifies the policies and their order of evaluation.
 func (s *Set) Digest() string { return s.digest }
@@ -91,6 +107,7 @@ func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 	for _, obj := range in.Constraints {
 		set.add(ctx, obj, byKind[obj.GetKind()], known)
 	}
+	set.addAdmission(&in, previous, known)
 	sort.Slice(set.constraints, func(i, j int) bool { return less(set.constraints[i].ID, set.constraints[j].ID) })
 	sort.Slice(set.rejections, func(i, j int) bool { return less(set.rejections[i].ID, set.rejections[j].ID) })
 	parts := make([][]byte, 0, len(set.constraints)+len(set.rejections))

@@ -134,9 +134,10 @@ const (
 type ConstraintReference struct {
 	// engine that evaluates the constraint: Gatekeeper or ValidatingAdmissionPolicy.
 	Engine string `json:"engine"`
-	// kind of the constraint, for example K8sRequiredLabels.
+	// kind of the constraint, for example K8sRequiredLabels. Of a
+	// ValidatingAdmissionPolicyBinding it is the name of its policy.
 	Kind string `json:"kind"`
-	// name of the constraint. Empty only in a ConstraintSummary of a rejected
+	// name of the constraint, or of the binding. Empty only in a ConstraintSummary of a rejected
 	// template that has no constraint.
 	// +optional
 	Name string `json:"name,omitempty"`

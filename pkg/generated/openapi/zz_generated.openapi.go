@@ -2949,11 +2949,11 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditRun(ref common.ReferenceC
 					},
 					"trigger": {
 						SchemaProps: spec.SchemaProps{
-							Description: "trigger says why the run was made.\n\nPossible enum values:\n - `\"KindChange\"` is a run over kinds that appeared, or whose definition changed, since the last run.\n - `\"PolicyChange\"` is a run over the kinds that a change of templates, constraints or namespaces touched.\n - `\"Startup\"` is the run that follows the start of the server.",
+							Description: "trigger says why the run was made.\n\nPossible enum values:\n - `\"KindChange\"` is a run over kinds that appeared, or whose definition changed, since the last run.\n - `\"PolicyChange\"` is a run over the kinds that a change of templates, constraints or namespaces touched.\n - `\"ProblemChange\"` is a run without kinds: something that could not be looked at can be now, or the other way round.\n - `\"Startup\"` is the run that follows the start of the server.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
-							Enum:        []interface{}{"KindChange", "PolicyChange", "Startup"},
+							Enum:        []interface{}{"KindChange", "PolicyChange", "ProblemChange", "Startup"},
 						},
 					},
 					"phase": {
@@ -3328,7 +3328,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ConstraintReference(ref common
 					},
 					"kind": {
 						SchemaProps: spec.SchemaProps{
-							Description: "kind of the constraint, for example K8sRequiredLabels.",
+							Description: "kind of the constraint, for example K8sRequiredLabels. Of a ValidatingAdmissionPolicyBinding it is the name of its policy.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3336,7 +3336,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ConstraintReference(ref common
 					},
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "name of the constraint. Empty only in a ConstraintSummary of a rejected template that has no constraint.",
+							Description: "name of the constraint, or of the binding. Empty only in a ConstraintSummary of a rejected template that has no constraint.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

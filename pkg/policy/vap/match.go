@@ -159,6 +159,17 @@ func (m *matcher) matchesSelectors(s *Subject) (bool, error) {
 	return m.namespaceSelector.Matches(labels.Set(s.Namespace.GetLabels())), nil
 }
 
+// SelectsGroup tells whether objects of some resource of an API group can match.
+func (b *Binding) SelectsGroup(group string) bool {
+	return b.Policy.match.matchesGroup(group) && b.match.matchesGroup(group)
+}
+
+func (m *matcher) matchesGroup(group string) bool {
+	return m == nil || len(m.rules) == 0 || slices.ContainsFunc(m.rules, func(r rule) bool {
+		return slices.Contains(r.APIGroups, "*") || slices.Contains(r.APIGroups, group)
+	})
+}
+
 // SelectsKind tells whether objects of a resource can match, by the rules of the
 // policy and the binding for objects that are created or updated.
 func (b *Binding) SelectsKind(gvr schema.GroupVersionResource, namespaced bool) bool {
