@@ -10,8 +10,8 @@ import (
 
 // celTemplate is a template of kind Test whose code is given as YAML.
 func celTemplate(source string) string {
-	template := testTemplate("package x")
-	return template[:strings.Index(template, "    rego:")] + "    code:\n    - engine: K8sNativeValidation\n      source:\n        " + indent(source, 8) + "\n"
+	crd, _, _ := strings.Cut(testTemplate("package x"), "    rego:")
+	return crd + "    code:\n    - engine: K8sNativeValidation\n      source:\n        " + indent(source, 8) + "\n"
 }
 
 func TestCELTemplates(t *testing.T) {

@@ -61,7 +61,7 @@ func (o *Object) review() map[string]any {
 		"object":          o.obj.Object,
 		"oldObject":       nil,
 		"options":         nil,
-		"namespaceObject": nil,
+		"namespaceObject": map[string]any{}, // not null: Gatekeeper makes it of a nil map
 	}
 	if name := o.obj.GetName(); name != "" {
 		o.document["name"] = name

@@ -199,12 +199,4 @@ var differences = []*difference{
 		applies: func(d disagreement) bool { return d.ours.Outcome == deferred },
 	},
 
-	{
-		name: "no Namespace is null", fault: true,
-		reason: "input.review.namespaceObject of an object whose Namespace is absent or not known is an empty object in Gatekeeper, so that object.get(input.review.namespaceObject, ...) has its default; of null it is undefined.",
-		applies: either(
-			in(violated, none, "no Namespace"),
-			in(none, violated, "field of no Namespace"),
-		),
-	},
 }

@@ -40,7 +40,7 @@ func (t *Tree) Several() bool { return t.several }
 // ReadAll says that the whole value is read. It tells whether that is news.
 func (t *Tree) ReadAll() bool {
 	news := !t.whole
-	t.whole = true
+	t.whole, t.fields, t.each = true, nil, nil
 	return news
 }
 

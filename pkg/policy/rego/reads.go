@@ -72,8 +72,9 @@ func inputReads(compiler *ast.Compiler) *paths.Tree {
 			r.analyze(rr)
 		}
 		if r.opaque || round == maxRounds {
-			r.root.ReadAll()
-			return r.root
+			whole := &paths.Tree{}
+			whole.ReadAll()
+			return whole
 		}
 		if !r.grown {
 			return r.root
@@ -97,13 +98,13 @@ func (r *reads) analyze(rr *ruleReads) {
 	}
 	switch {
 	case head.RuleKind() == ast.MultiValue:
-		r.flow(rr.result, r.of(rr, head.Key), 0)
+		r.flow(rr.result, r.of(rr, head.Key))
 	case head.Value != nil:
 		v := r.of(rr, head.Value)
 		if r.mayConflict(rr.rule, v) {
 			r.readAll(v)
 		}
-		r.flow(rr.result, v, 0)
+		r.flow(rr.result, v)
 	}
 }
 
@@ -140,7 +141,7 @@ func (r *reads) expr(rr *ruleReads, expr *ast.Expr) {
 	case *ast.Every:
 		domain := r.of(rr, terms.Domain)
 		if v, ok := terms.Value.Value.(ast.Var); ok {
-			r.flow(rr.variable(v), r.step(rr, domain, nil), 0)
+			r.flow(rr.variable(v), r.step(rr, domain, nil))
 		} else {
 			r.readAll(domain)
 		}
@@ -247,7 +248,7 @@ func (r *reads) rule(rr *ruleReads, ref ast.Ref) *value {
 		out := &value{}
 		for _, rule := range rules {
 			for ; rule != nil; rule = rule.Else {
-				r.flow(out, r.document(rule), 0)
+				r.merge(out, r.document(rule), 0)
 			}
 		}
 		return r.steps(rr, out, ref[n:])
@@ -313,7 +314,7 @@ func (r *reads) step(rr *ruleReads, v *value, step *ast.Term) *value {
 				r.element(rr, v.elements, step)
 			}
 		}
-		r.flow(out, v.elements, 0)
+		r.merge(out, v.elements, 0)
 	}
 	if step != nil {
 		switch step.Value.(type) {
@@ -332,17 +333,25 @@ func (r *reads) step(rr *ruleReads, v *value, step *ast.Term) *value {
 // else is compared with them.
 func (r *reads) element(rr *ruleReads, elements *value, step *ast.Term) {
 	if v, ok := step.Value.(ast.Var); ok {
-		r.flow(rr.variable(v), elements, 0)
+		r.flow(rr.variable(v), elements)
 		return
 	}
 	r.readAll(elements)
 }
 
-// flow adds a value to another.
-func (r *reads) flow(to, from *value, depth int) {
-	if to == from {
-		return
+// flow adds a value to one that is kept from round to round.
+func (r *reads) flow(to, from *value) {
+	if r.merge(to, from, 0) {
+		r.grown = true
 	}
+}
+
+// merge adds a value to another and tells whether that is news.
+func (r *reads) merge(to, from *value, depth int) bool {
+	if to == from {
+		return false
+	}
+	news := false
 	for node := range from.nodes {
 		if _, ok := to.nodes[node]; ok {
 			continue
@@ -351,22 +360,22 @@ func (r *reads) flow(to, from *value, depth int) {
 			to.nodes = map[*paths.Tree]struct{}{}
 		}
 		to.nodes[node] = struct{}{}
-		r.grown = true
+		news = true
 	}
 	if from.set && !to.set {
-		to.set, r.grown = true, true
+		to.set, news = true, true
 	}
 	if from.elements == nil {
-		return
+		return news
 	}
 	if depth == maxNesting {
 		r.readAll(from)
-		return
+		return news
 	}
 	if to.elements == nil {
 		to.elements = &value{}
 	}
-	r.flow(to.elements, from.elements, depth+1)
+	return r.merge(to.elements, from.elements, depth+1) || news
 }
 
 // readAll enters that a value is read as a whole.

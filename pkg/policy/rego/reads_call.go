@@ -76,8 +76,8 @@ func (r *reads) builtin(rr *ruleReads, name string, args []*ast.Term) *value {
 	case name == ast.ObjectGet.Name && len(args) == 3:
 		if steps, ok := constantPath(args[1]); ok {
 			out := &value{}
-			r.flow(out, r.steps(rr, r.of(rr, args[0]), steps), 0)
-			r.flow(out, r.of(rr, args[2]), 0)
+			r.merge(out, r.steps(rr, r.of(rr, args[0]), steps), 0)
+			r.merge(out, r.of(rr, args[2]), 0)
 			return out
 		}
 	}
@@ -132,7 +132,7 @@ func (r *reads) function(rr *ruleReads, rules []*ast.Rule, args []*ast.Term) {
 				switch parameter := rule.Head.Args[i]; {
 				case isScalar(parameter):
 				case isVar(parameter):
-					r.flow(callee.variable(parameter.Value.(ast.Var)), v, 0)
+					r.flow(callee.variable(parameter.Value.(ast.Var)), v)
 				default:
 					r.readAll(v)
 				}
@@ -141,7 +141,7 @@ func (r *reads) function(rr *ruleReads, rules []*ast.Rule, args []*ast.Term) {
 	}
 	for _, rule := range rules {
 		for ; rule != nil; rule = rule.Else {
-			r.flow(out, r.byRule[rule].result, 0)
+			r.merge(out, r.byRule[rule].result, 0)
 		}
 	}
 	if len(args) > arity {
@@ -178,7 +178,7 @@ func (r *reads) assign(rr *ruleReads, to *ast.Term, v *value) {
 	switch {
 	case isScalar(to):
 	case isVar(to) && !isInput(to):
-		r.flow(rr.variable(to.Value.(ast.Var)), v, 0)
+		r.flow(rr.variable(to.Value.(ast.Var)), v)
 		r.of(rr, to)
 	default:
 		r.readAll(v)

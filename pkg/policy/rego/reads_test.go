@@ -1,17 +1,23 @@
 package rego
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"policy.example.io/policy-apiserver/pkg/policy/paths"
 )
 
-func TestReads(t *testing.T) {
-	for name, test := range map[string]struct {
-		rego string
-		libs []string
-		want []string
-	}{
+type readsTest struct {
+	rego string
+	libs []string
+	want []string
+}
+
+func readsTests() map[string]readsTest {
+	return map[string]readsTest{
 		"a flag": {
 			rego: `violation[{"msg": "m"}] { input.review.object.spec.hostPID }`,
 			want: []string{".object.spec.hostPID"},
@@ -163,7 +169,11 @@ func TestReads(t *testing.T) {
 			rego: `violation[{"msg": "m"}] { input.review.namespaceObject.metadata.labels.team }`,
 			want: []string{".namespaceObject.metadata.labels.team"},
 		},
-	} {
+	}
+}
+
+func TestReads(t *testing.T) {
+	for name, test := range readsTests() {
 		t.Run(name, func(t *testing.T) {
 			p, err := Compile(Source{Rego: "package t\n" + test.rego, Libs: test.libs})
 			if err != nil {
@@ -173,6 +183,61 @@ func TestReads(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// words are the names of fields, and texts, of random documents.
+var words = []string{
+	"spec", "template", "containers", "initContainers", "container", "name", "image", "imageID", "securityContext", "privileged",
+	"hostPID", "hostNetwork", "metadata", "labels", "app", "team", "resources", "limits", "memory", "kind", "x", "y", "a", "b",
+	"add", "stdin", "key", "data", "list", "NET_ADMIN", "Pod",
+}
+
+func randomDocument(t *rapid.T, depth int) any {
+	kind := rapid.IntRange(0, 9).Draw(t, "type")
+	switch {
+	case depth == 0 || kind < 2:
+		return rapid.SampledFrom([]any{nil, true, false, "x", "1", "NET_ADMIN", "Pod", int64(1), int64(2), 0.5}).Draw(t, "scalar")
+	case kind < 4:
+		out := []any{}
+		for range rapid.IntRange(0, 3).Draw(t, "length") {
+			out = append(out, randomDocument(t, depth-1))
+		}
+		return out
+	}
+	out := map[string]any{}
+	for range rapid.IntRange(0, 6).Draw(t, "size") {
+		out[rapid.SampledFrom(words).Draw(t, "field")] = randomDocument(t, depth-1)
+	}
+	return out
+}
+
+// TestProjectionsLookTheSame: a program says of what it reads what it says of all.
+func TestProjectionsLookTheSame(t *testing.T) {
+	parameters, err := NewValue(map[string]any{"on": true, "x": "x", "label": "app", "labels": []any{"app", "team"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range readsTests() {
+		p, err := Compile(Source{Rego: "package t\n" + test.rego, Libs: test.libs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		projection := paths.NewProjection(p.Reads)
+		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
+			review := map[string]any{"kind": map[string]any{"kind": "Pod"}, "object": randomDocument(t, 6), "namespaceObject": randomDocument(t, 4)}
+			say := func(document any) string {
+				value, err := NewValue(document)
+				if err != nil {
+					t.Fatal(err)
+				}
+				violations, err := p.Eval(t.Context(), value, parameters)
+				return fmt.Sprint(violations, err)
+			}
+			if all, read := say(review), say(projection.Project(review)); all != read {
+				t.Fatalf("of all: %s\nof what is read: %s", all, read)
+			}
+		}))
 	}
 }
 

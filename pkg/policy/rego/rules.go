@@ -88,9 +88,6 @@ func (p *Program) inspect(template *ast.Module) {
 			p.Reads.ReadAll()
 		}
 	}
-	if p.losesTrack() {
-		p.Reads.ReadAll()
-	}
 	for _, module := range p.compiler.Modules {
 		ast.WalkRefs(module, func(ref ast.Ref) bool {
 			if ref[0].Equal(ast.DefaultRootDocument) && len(ref) > 1 && isString(ref[1], "inventory") {
@@ -102,41 +99,6 @@ func (p *Program) inspect(template *ast.Module) {
 			return false
 		})
 	}
-}
-
-// losesTrack tells whether the program replaces the input or data while something is
-// evaluated, or refers to rules by a name that it computes: what is read is not
-// followed there.
-func (p *Program) losesTrack() bool {
-	lost := false
-	for _, module := range p.compiler.Modules {
-		for _, rule := range module.Rules {
-			ast.WalkExprs(rule, func(e *ast.Expr) bool {
-				lost = lost || len(e.With) > 0
-				return lost
-			})
-			ast.WalkRefs(rule, func(ref ast.Ref) bool {
-				lost = lost || ref[0].Equal(ast.DefaultRootDocument) && !p.namesRule(ref)
-				return lost
-			})
-		}
-	}
-	return lost
-}
-
-// namesRule tells whether a reference to data is one to the inventory or to rules of
-// which all of the name is known.
-func (p *Program) namesRule(ref ast.Ref) bool {
-	if len(ref) > 1 && isString(ref[1], "inventory") {
-		return true
-	}
-	name := ref.GroundPrefix()
-	for n := len(name); n > 1; n-- {
-		if len(p.compiler.GetRulesExact(name[:n])) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 func isString(t *ast.Term, s string) bool {
