@@ -198,5 +198,4 @@ var differences = []*difference{
 		reason:  "Results are deferred, and say so.",
 		applies: func(d disagreement) bool { return d.ours.Outcome == deferred },
 	},
-
 }
