@@ -20,6 +20,9 @@ type reads struct {
 	byRule   map[*ast.Rule]*ruleReads
 	// opaque is true if the analysis has given up.
 	opaque bool
+	// settled is true once values have stopped growing: what has none by then is not
+	// known.
+	settled bool
 	// grown is true if something has become known since the round began.
 	grown bool
 }
@@ -28,8 +31,7 @@ type reads struct {
 type ruleReads struct {
 	rule *ast.Rule
 	vars map[ast.Var]*value
-	// compared are variables that may be compared with other values.
-	compared map[ast.Var]bool
+	*comparedVars
 	// result is the value of a function or of a complete rule, of the elements of a
 	// partial rule otherwise.
 	result *value
@@ -45,6 +47,19 @@ type value struct {
 	elements *value
 	// set is true if one of the collections may be a set.
 	set bool
+	// strings are those that the program has.
+	strings map[string]struct{}
+	// other is true if it may be something else that is no part of the input.
+	other bool
+}
+
+// fieldNames returns the names that the value, as an index, can only be. known is
+// false if it can be anything.
+func (v *value) fieldNames() (names map[string]struct{}, known bool) {
+	if v.other || len(v.nodes) > 0 || v.elements != nil {
+		return nil, false
+	}
+	return v.strings, true
 }
 
 // maxNesting bounds collections of collections.
@@ -60,7 +75,7 @@ func inputReads(compiler *ast.Compiler) *paths.Tree {
 	for _, module := range compiler.Modules {
 		for _, rule := range module.Rules {
 			for ; rule != nil; rule = rule.Else {
-				rr := &ruleReads{rule: rule, vars: map[ast.Var]*value{}, result: &value{}, compared: compared(compiler, rule)}
+				rr := &ruleReads{rule: rule, vars: map[ast.Var]*value{}, result: &value{}, comparedVars: compared(compiler, rule)}
 				r.rules = append(r.rules, rr)
 				r.byRule[rule] = rr
 			}
@@ -77,7 +92,10 @@ func inputReads(compiler *ast.Compiler) *paths.Tree {
 			return whole
 		}
 		if !r.grown {
-			return r.root
+			if r.settled {
+				return r.root
+			}
+			r.settled = true
 		}
 	}
 }
@@ -93,6 +111,7 @@ func (r *reads) analyze(rr *ruleReads) {
 	}
 	for _, arg := range head.Args {
 		if _, ok := arg.Value.(ast.Var); !ok {
+			r.pattern(rr, arg)
 			r.readAll(r.of(rr, arg))
 		}
 	}
@@ -111,7 +130,10 @@ func (r *reads) analyze(rr *ruleReads) {
 // mayConflict tells whether a rule may give several values. Of these, the evaluator
 // asks whether they are equal.
 func (r *reads) mayConflict(rule *ast.Rule, v *value) bool {
-	if len(r.compiler.GetRulesExact(rule.Ref().GroundPrefix())) > 1 {
+	if !r.settled {
+		return false // it is not known yet what rules ask for
+	}
+	if !r.exclusive(r.compiler.GetRulesExact(rule.Ref().GroundPrefix())) {
 		return true
 	}
 	for node := range v.nodes {
@@ -140,6 +162,9 @@ func (r *reads) expr(rr *ruleReads, expr *ast.Expr) {
 		r.call(rr, terms)
 	case *ast.Every:
 		domain := r.of(rr, terms.Domain)
+		if terms.Key != nil {
+			r.pattern(rr, terms.Key)
+		}
 		if v, ok := terms.Value.Value.(ast.Var); ok {
 			r.flow(rr.variable(v), r.step(rr, domain, nil))
 		} else {
@@ -163,8 +188,10 @@ func (rr *ruleReads) variable(v ast.Var) *value {
 // of returns the value of a term, and enters what is read to get at it.
 func (r *reads) of(rr *ruleReads, term *ast.Term) *value {
 	switch t := term.Value.(type) {
-	case ast.Null, ast.Boolean, ast.Number, ast.String:
-		return &value{}
+	case ast.String:
+		return &value{strings: map[string]struct{}{string(t): {}}}
+	case ast.Null, ast.Boolean, ast.Number:
+		return &value{other: true}
 	case ast.Var:
 		if t.Equal(ast.InputRootDocument.Value) {
 			return &value{nodes: map[*paths.Tree]struct{}{r.root: {}}}
@@ -177,17 +204,20 @@ func (r *reads) of(rr *ruleReads, term *ast.Term) *value {
 	case ast.Ref:
 		return r.ref(rr, t)
 	case *ast.Array:
-		t.Foreach(func(e *ast.Term) { r.readAll(r.of(rr, e)) })
-		return &value{}
+		out := &value{elements: &value{}}
+		t.Foreach(func(e *ast.Term) { r.part(rr, out, e) })
+		return out
 	case ast.Set:
-		t.Foreach(func(e *ast.Term) { r.readAll(r.of(rr, e)) })
-		return &value{}
+		out := &value{elements: &value{}, set: true}
+		t.Foreach(func(e *ast.Term) { r.part(rr, out, e) })
+		return out
 	case ast.Object:
+		out := &value{elements: &value{}}
 		t.Foreach(func(k, e *ast.Term) {
 			r.readAll(r.of(rr, k))
-			r.readAll(r.of(rr, e))
+			r.part(rr, out, e)
 		})
-		return &value{}
+		return out
 	case *ast.ArrayComprehension:
 		rr.arrays++
 		r.body(rr, t.Body)
@@ -206,6 +236,23 @@ func (r *reads) of(rr *ruleReads, term *ast.Term) *value {
 	}
 	r.opaque = true
 	return &value{}
+}
+
+// part enters a term of a literal, which is read as a whole.
+func (r *reads) part(rr *ruleReads, literal *value, term *ast.Term) {
+	v := r.of(rr, term)
+	r.readAll(v)
+	r.merge(literal.elements, v, 1)
+}
+
+// pattern enters that the variables of a term get values that are not followed.
+func (r *reads) pattern(rr *ruleReads, term *ast.Term) {
+	ast.WalkTerms(term, func(t *ast.Term) bool {
+		if v, ok := t.Value.(ast.Var); ok && !isInput(t) {
+			r.flow(rr.variable(v), &value{other: true})
+		}
+		return false
+	})
 }
 
 // ref follows a reference into the input, a variable, or what a rule gives.
@@ -231,9 +278,10 @@ func (r *reads) ref(rr *ruleReads, ref ast.Ref) *value {
 	if len(ref) > 1 && isString(ref[1], "inventory") {
 		// Not part of the input; what it is indexed by may be.
 		for _, index := range ref[2:] {
+			r.pattern(rr, index)
 			r.readAll(r.of(rr, index))
 		}
-		return &value{}
+		return &value{other: true}
 	}
 	return r.rule(rr, ref)
 }
@@ -286,21 +334,16 @@ func (r *reads) steps(rr *ruleReads, v *value, steps []*ast.Term) *value {
 // step returns what is one step below a value. A nil step is any element.
 func (r *reads) step(rr *ruleReads, v *value, step *ast.Term) *value {
 	out := &value{nodes: map[*paths.Tree]struct{}{}}
-	name, isName := "", false
-	if step != nil {
-		var s ast.String
-		if s, isName = step.Value.(ast.String); isName {
-			name = string(s)
-		}
-	}
+	names, known := r.names(rr, v, step)
 	for node := range v.nodes {
-		if node.Whole() {
+		switch {
+		case node.Whole():
 			out.nodes[node] = struct{}{} // all below it is read anyway
-			continue
-		}
-		if isName {
-			out.nodes[node.Field(name)] = struct{}{}
-		} else {
+		case known:
+			for name := range names {
+				out.nodes[node.Field(name)] = struct{}{}
+			}
+		default:
 			out.nodes[node.Each()] = struct{}{}
 		}
 	}
@@ -327,6 +370,24 @@ func (r *reads) step(rr *ruleReads, v *value, step *ast.Term) *value {
 		}
 	}
 	return out
+}
+
+// names returns the fields that a step can lead to; known is false if it can be any.
+func (r *reads) names(rr *ruleReads, v *value, step *ast.Term) (names map[string]struct{}, known bool) {
+	if step == nil {
+		return nil, false
+	}
+	switch s := step.Value.(type) {
+	case ast.String:
+		return map[string]struct{}{string(s): {}}, true
+	case ast.Var:
+		if rr.keys[step] && (len(v.nodes) > 0 || v.elements != nil && !v.set) {
+			r.flow(rr.variable(s), &value{other: true}) // it is whatever fields there are
+		}
+		names, known = rr.variable(s).fieldNames()
+		return names, known && (len(names) > 0 || !r.settled)
+	}
+	return nil, false
 }
 
 // element enters that a set is indexed: a variable gets the elements, everything
@@ -362,8 +423,21 @@ func (r *reads) merge(to, from *value, depth int) bool {
 		to.nodes[node] = struct{}{}
 		news = true
 	}
+	for s := range from.strings {
+		if _, ok := to.strings[s]; ok {
+			continue
+		}
+		if to.strings == nil {
+			to.strings = map[string]struct{}{}
+		}
+		to.strings[s] = struct{}{}
+		news = true
+	}
 	if from.set && !to.set {
 		to.set, news = true, true
+	}
+	if from.other && !to.other {
+		to.other, news = true, true
 	}
 	if from.elements == nil {
 		return news

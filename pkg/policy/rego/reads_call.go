@@ -55,13 +55,13 @@ func (r *reads) builtin(rr *ruleReads, name string, args []*ast.Term) *value {
 		for _, arg := range args {
 			r.of(rr, arg)
 		}
-		return &value{}
+		return &value{other: true}
 	}
 	if _, ok := comparisons[name]; ok && len(args) == 2 && (isScalar(args[0]) || isScalar(args[1])) {
 		for _, arg := range args {
 			r.of(rr, arg)
 		}
-		return &value{}
+		return &value{other: true}
 	}
 	switch {
 	case name == ast.Count.Name && len(args) == 1:
@@ -72,7 +72,7 @@ func (r *reads) builtin(rr *ruleReads, name string, args []*ast.Term) *value {
 			}
 		}
 		r.readAll(v.elements)
-		return &value{}
+		return &value{other: true}
 	case name == ast.ObjectGet.Name && len(args) == 3:
 		if steps, ok := constantPath(args[1]); ok {
 			out := &value{}
@@ -84,7 +84,7 @@ func (r *reads) builtin(rr *ruleReads, name string, args []*ast.Term) *value {
 	for _, arg := range args {
 		r.readAll(r.of(rr, arg))
 	}
-	return &value{}
+	return &value{other: true}
 }
 
 // constantPath returns the keys that object.get follows, if they are known.
@@ -157,9 +157,9 @@ func isVar(term *ast.Term) bool {
 // unify analyses a = b, which binds or compares.
 func (r *reads) unify(rr *ruleReads, a, b *ast.Term) {
 	switch {
-	case isScalar(a):
+	case isScalar(a) && !isVar(b):
 		r.of(rr, b)
-	case isScalar(b):
+	case isScalar(b) && !isVar(a):
 		r.of(rr, a)
 	case isVar(a) && !isInput(a):
 		r.assign(rr, a, r.of(rr, b))
@@ -177,10 +177,16 @@ func isInput(term *ast.Term) bool { return term.Equal(ast.InputRootDocument) }
 func (r *reads) assign(rr *ruleReads, to *ast.Term, v *value) {
 	switch {
 	case isScalar(to):
+	case rr.rebinds[to]:
+		if _, known := rr.variable(to.Value.(ast.Var)).fieldNames(); !known {
+			r.readAll(v)
+		} // else it is compared with a text, which looks no further than the type
+		r.of(rr, to)
 	case isVar(to) && !isInput(to):
 		r.flow(rr.variable(to.Value.(ast.Var)), v)
 		r.of(rr, to)
 	default:
+		r.pattern(rr, to)
 		r.readAll(v)
 		r.readAll(r.of(rr, to))
 	}
@@ -189,19 +195,26 @@ func (r *reads) assign(rr *ruleReads, to *ast.Term, v *value) {
 // compared returns the variables of a rule that may have a value already where they
 // could get one: there, values are compared. The compiler has put the expressions of
 // a body into an order in which variables get their values before they are used.
-func compared(compiler *ast.Compiler, rule *ast.Rule) map[ast.Var]bool {
-	c := comparedVars{compiler: compiler, seen: map[ast.Var]bool{}, compared: map[ast.Var]bool{}}
+func compared(compiler *ast.Compiler, rule *ast.Rule) *comparedVars {
+	c := &comparedVars{compiler: compiler, seen: map[ast.Var]bool{}, compared: map[ast.Var]bool{}, keys: map[*ast.Term]bool{}, rebinds: map[*ast.Term]bool{}}
 	for _, arg := range rule.Head.Args {
 		c.binds(arg)
 	}
 	c.body(rule.Body)
 	c.parts(rule.Head)
-	return c.compared
+	return c
 }
 
 type comparedVars struct {
-	compiler       *ast.Compiler
-	seen, compared map[ast.Var]bool
+	compiler *ast.Compiler
+	// seen are variables that have a value.
+	seen map[ast.Var]bool
+	// compared are variables that may be compared with other values.
+	compared map[ast.Var]bool
+	// keys are the indices of references where variables get their values.
+	keys map[*ast.Term]bool
+	// rebinds are the variables in places where they could get a value and have one.
+	rebinds map[*ast.Term]bool
 }
 
 // binds enters that the variables in a term get values, or are compared.
@@ -209,7 +222,7 @@ func (c *comparedVars) binds(term *ast.Term) {
 	ast.WalkTerms(term, func(t *ast.Term) bool {
 		if v, ok := t.Value.(ast.Var); ok {
 			if c.seen[v] {
-				c.compared[v] = true
+				c.compared[v], c.rebinds[t] = true, true
 			}
 			c.seen[v] = true
 		}
@@ -245,6 +258,9 @@ func (c *comparedVars) parts(x any) {
 		case ast.Ref:
 			for _, step := range t[1:] {
 				if isVar(step) {
+					if !c.seen[step.Value.(ast.Var)] {
+						c.keys[step] = true
+					}
 					c.binds(step)
 				}
 			}

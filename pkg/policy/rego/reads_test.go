@@ -125,6 +125,47 @@ func readsTests() map[string]readsTest {
 			rego: `violation[{"msg": "m"}] { k := input.review.object.key; input.review.object.data[k] == "x" }`,
 			want: []string{".object.data[]", ".object.key*"},
 		},
+		"fields that the program names": {
+			rego: `
+			fields = {"containers", "initContainers"}
+			violation[{"msg": msg}] {
+				field := fields[_]
+				c := input.review.object.spec[field][_]
+				c.stdin
+				msg := sprintf("%v %v", [field, c.name])
+			}`,
+			want: []string{".object.spec.containers[].name*", ".object.spec.containers[].stdin", ".object.spec.initContainers[].name*", ".object.spec.initContainers[].stdin"},
+		},
+		"fields that the program names in a set": {
+			rego: `violation[{"msg": "m"}] { {"a", "b"}[field]; input.review.object[field].x }`,
+			want: []string{".object.a.x", ".object.b.x"},
+		},
+		"fields that a function is given": {
+			rego: `
+			has(o, f) { o[f].x }
+			violation[{"msg": "m"}] { has(input.review.object, "a") }
+			violation[{"msg": "m"}] { f := ["b"][_]; has(input.review.object, f) }`,
+			want: []string{".object.a.x", ".object.b.x"},
+		},
+		"a field that a pattern gives": {
+			rego: `violation[{"msg": "m"}] { [f, _] := split(input.parameters.x, "/"); input.review.object[f].x }`,
+			want: []string{".object[].x"},
+		},
+		"a field that is a parameter": {
+			rego: `violation[{"msg": "m"}] { input.review.object[input.parameters.x].x }`,
+			want: []string{".object[].x"},
+		},
+		"a field that the program computes": {
+			rego: `violation[{"msg": "m"}] { f := lower("A"); input.review.object[f].x }`,
+			want: []string{".object[].x"},
+		},
+		"a field of either kind": {
+			rego: `
+			f = "a" { input.parameters.on }
+			f = x { not input.parameters.on; x := input.parameters.x }
+			violation[{"msg": "m"}] { input.review.object[f].x }`,
+			want: []string{".object[].x"},
+		},
 		"with": {
 			rego: `
 			f { input.x }
@@ -151,6 +192,34 @@ func readsTests() map[string]readsTest {
 			spec = input.review.object.b { true }
 			violation[{"msg": "m"}] { spec.x }`,
 			want: []string{".object.a*", ".object.b*"},
+		},
+		"rules of which one holds": {
+			rego: `
+			spec = input.review.object.a { input.review.kind.kind == "Pod" }
+			spec = input.review.object.b { input.review.kind.kind == "Deployment" }
+			violation[{"msg": "m"}] { spec.x }`,
+			want: []string{".kind.kind", ".object.a.x", ".object.b.x"},
+		},
+		"rules of which one holds, by lists": {
+			rego: `
+			spec = input.review.object.a { k := ["Pod", "Job"][_]; input.review.kind.kind == k }
+			spec = input.review.object.b { k := ["Deployment", "StatefulSet"][_]; input.review.kind.kind == k }
+			violation[{"msg": "m"}] { spec.x }`,
+			want: []string{".kind.kind", ".object.a.x", ".object.b.x"},
+		},
+		"rules whose lists overlap": {
+			rego: `
+			spec = input.review.object.a { k := ["Pod", "Job"][_]; input.review.kind.kind == k }
+			spec = input.review.object.b { input.review.kind.kind == "Pod" }
+			violation[{"msg": "m"}] { spec.x }`,
+			want: []string{".kind.kind", ".object.a*", ".object.b*"},
+		},
+		"rules of which one is guarded": {
+			rego: `
+			spec = input.review.object.a { input.review.kind.kind == "Pod" }
+			spec = input.review.object.b { not input.review.kind.kind == "Pod" }
+			violation[{"msg": "m"}] { spec.x }`,
+			want: []string{".kind.kind", ".object.a*", ".object.b*"},
 		},
 		"every": {
 			rego: `
