@@ -1,7 +1,7 @@
 // Package policy judges objects by constraints.
 //
-// Compile turns ConstraintTemplates and constraints into a Set, an immutable
-// snapshot with a digest; what is wrong with them becomes Rejections of the Set
+// Compile turns ConstraintTemplates and constraints, ValidatingAdmissionPolicies and
+// their bindings into a Set, an immutable snapshot with a digest; what is wrong with them becomes Rejections of the Set
 // and costs nothing else. Review judges one object by some of the Set's
 // constraints.
 //
@@ -15,9 +15,15 @@
 //     follow; an object is converted once for all constraints.
 //   - An evaluation ends: it has a deadline.
 //
+// A constraint is what a rule asks (engine.go): that of a ConstraintTemplate
+// (gatekeeper.go), whose program is in Rego (engine_rego.go) or in CEL
+// (engine_cel.go), or that of a ValidatingAdmissionPolicy by a binding
+// (admission.go). Rego programs see what they read of an object and no more, and
+// what they said of it is remembered (memo.go); docs/engine.md tells why.
+//
 // The semantics are Gatekeeper's, except that an error of evaluation or of the
 // match block is an Error and not a violation, and that constraints are evaluated
-// one by one.
+// one by one; those of ValidatingAdmissionPolicies are the kube-apiserver's.
 //
 // The package knows nothing of servers, storage and HTTP.
 package policy
