@@ -1,9 +1,9 @@
 // Package policy judges objects by constraints.
 //
 // Compile turns ConstraintTemplates and constraints, ValidatingAdmissionPolicies and
-// their bindings into a Set, an immutable snapshot with a digest; what is wrong with them becomes Rejections of the Set
-// and costs nothing else. Review judges one object by some of the Set's
-// constraints.
+// their bindings into a Set, an immutable snapshot with a digest; what is wrong with
+// them becomes Rejections of the Set and costs nothing else. Review judges one object
+// by some of the Set's constraints.
 //
 // Invariants:
 //
@@ -12,7 +12,7 @@
 //   - The same object, Namespace and constraint (by Digest) give the same verdict,
 //     except for policies that read the clock or random numbers.
 //   - A program is compiled once and shared by its constraints and by the Sets that
-//     follow; an object is converted once for all constraints.
+//     follow; an object is converted once for the constraints of a template.
 //   - An evaluation ends: it has a deadline.
 //
 // A constraint is what a rule asks (engine.go): that of a ConstraintTemplate
