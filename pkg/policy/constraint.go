@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,6 +73,9 @@ func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstr
 	c.rule = r
 	if !slices.Contains(knownActions, c.EnforcementAction) {
 		c.Note = fmt.Sprintf("enforcementAction is %q; Gatekeeper knows deny, dryrun, warn and scoped", c.EnforcementAction)
+	}
+	if note := t.program.note(); note != "" {
+		c.Note = strings.TrimPrefix(fmt.Sprintf("%s; template %s: %s", c.Note, strings.ToLower(t.kind), note), "; ")
 	}
 	matchContent, _, err := unstructured.NestedMap(content, "spec", "match")
 	if err != nil {

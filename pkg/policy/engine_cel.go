@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -13,15 +14,19 @@ import (
 // celProgram is a program of K8sNativeValidation.
 type celProgram struct {
 	*cel.Program
+	ignored string // see note
 }
 
 const (
 	failurePolicyFail   = "Fail"
 	failurePolicyIgnore = "Ignore"
+
+	// maxUnknownFields is how many fields a note names.
+	maxUnknownFields = 5
 )
 
-// newCELProgram compiles code of engine K8sNativeValidation.
-func newCELProgram(content map[string]any) (*celProgram, error) {
+// newCELProgram compiles code of engine K8sNativeValidation. path is where it is.
+func newCELProgram(path string, content map[string]any) (*celProgram, error) {
 	var code struct {
 		Validations []struct {
 			Expression        string `json:"expression"`
@@ -33,11 +38,22 @@ func newCELProgram(content map[string]any) (*celProgram, error) {
 		Variables       []celNamedExpression `json:"variables"`
 		GenerateVAP     *bool                `json:"generateVAP"`
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, &code, true); err != nil {
-		return nil, err
+	var ignored string
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, &code, true)
+	if unknown, ok := runtime.AsStrictDecodingError(err); ok {
+		ignored = unknownFields(unknown.Errors())
+	} else if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	// fail mentions unknown fields, which may be what is wrong.
+	fail := func(err error) error {
+		if ignored != "" {
+			err = fmt.Errorf("%w; %s", err, ignored)
+		}
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	if len(code.Validations) == 0 {
-		return nil, errors.New("validations is empty; nothing would ever be found")
+		return nil, fail(errors.New("validations is empty; nothing would ever be found"))
 	}
 	source := cel.Source{MatchConditions: celExpressions(code.MatchConditions), Variables: celExpressions(code.Variables)}
 	for _, v := range code.Validations {
@@ -45,18 +61,40 @@ func newCELProgram(content map[string]any) (*celProgram, error) {
 	}
 	if code.FailurePolicy != nil {
 		switch *code.FailurePolicy {
-		case failurePolicyFail, "":
+		case failurePolicyFail:
 		case failurePolicyIgnore:
 			source.FailurePolicyIgnore = true
 		default:
-			return nil, fmt.Errorf("failurePolicy is %q; it must be %s or %s", *code.FailurePolicy, failurePolicyFail, failurePolicyIgnore)
+			return nil, fail(fmt.Errorf("failurePolicy is %q; it must be %s or %s", *code.FailurePolicy, failurePolicyFail, failurePolicyIgnore))
 		}
 	}
 	p, err := cel.Compile(source)
 	if err != nil {
-		return nil, err
+		return nil, fail(err)
 	}
-	return &celProgram{p}, nil
+	program := &celProgram{Program: p}
+	if ignored != "" {
+		program.ignored = path + ": " + ignored
+	}
+	return program, nil
+}
+
+// unknownFields says which fields are ignored, as Gatekeeper ignores them. Each error
+// names one.
+func unknownFields(errs []error) string {
+	var parts []string
+	for i, err := range errs {
+		if i == maxUnknownFields {
+			parts = append(parts, fmt.Sprintf("%d more are ignored", len(errs)-i))
+			break
+		}
+		part := err.Error() + " is ignored"
+		if err.Error() == `unknown field "matchConditions"` {
+			part += "; Gatekeeper's field is matchCondition"
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, "; ")
 }
 
 type celNamedExpression struct {
@@ -73,6 +111,8 @@ func celExpressions(list []celNamedExpression) []cel.NamedExpression {
 }
 
 func (p *celProgram) readsNamespace() bool { return p.ReadsNamespace }
+
+func (p *celProgram) note() string { return p.ignored }
 
 func (p *celProgram) bind(parameters any, _ *memo) (evaluator, error) {
 	return &celEvaluator{celProgram: p, parameters: parameters}, nil

@@ -69,8 +69,12 @@ func TestCELTemplatesThatAreRejected(t *testing.T) {
 		"a type error":     {`validations: [{expression: "object.metadata.name"}]`, "spec.targets[0].code[0].source: validations[0].expression"},
 		"a syntax error":   {`validations: [{expression: "object.("}]`, "validations[0].expression:1:8"},
 		"an unknown name":  {`validations: [{expression: "params.x"}]`, "undeclared reference to 'params'"},
-		"an unknown field": {`{validations: [{expression: "true"}], matchConditions: []}`, "unknown field \"matchConditions\""},
+		"nothing":          {`{}`, "spec.targets[0].code[0].source: validations is empty"},
+		"a wrong type":     {`{validations: {}}`, "spec.targets[0].code[0].source: "},
+		"an unknown field": {`{validation: [{expression: "true"}]}`, `validations is empty; nothing would ever be found; unknown field "validation" is ignored`},
+		"a misspelt field": {`validations: [{expresion: "true"}]`, `unknown field "validations[0].expresion" is ignored`},
 		"a failure policy": {`{failurePolicy: Maybe, validations: [{expression: "true"}]}`, `failurePolicy is "Maybe"; it must be Fail or Ignore`},
+		"no policy at all": {`{failurePolicy: "", validations: [{expression: "true"}]}`, `failurePolicy is ""; it must be Fail or Ignore`},
 		"a reserved name":  {`{variables: [{name: params, expression: "1"}], validations: [{expression: "true"}]}`, "params"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,6 +86,32 @@ func TestCELTemplatesThatAreRejected(t *testing.T) {
 				if !strings.HasPrefix(r.Message, "template test: ") || !strings.Contains(r.Message, test.want) {
 					t.Errorf("rejected with %q", r.Message)
 				}
+			}
+		})
+	}
+}
+
+// TestUnknownFieldsOfCEL are ignored with a note.
+func TestUnknownFieldsOfCEL(t *testing.T) {
+	const place = "template test: spec.targets[0].code[0].source: "
+	for name, test := range map[string]struct{ source, constraint, want string }{
+		"none":       {`{generateVAP: true, failurePolicy: null, validations: [{expression: "false", message: bad}]}`, "{}", ""},
+		"one":        {`{validations: [{expression: "false", message: bad}], paramKind: {kind: A}}`, "{}", place + `unknown field "paramKind" is ignored`},
+		"conditions": {`{validations: [{expression: "false", message: bad}], matchConditions: [{name: never, expression: "false"}]}`, "{}", place + `unknown field "matchConditions" is ignored; Gatekeeper's field is matchCondition`},
+		"several":    {`validations: [{expression: "false", message: bad, reason: Invalid, code: 1}]`, "{}", place + `unknown field "validations[0].code" is ignored; unknown field "validations[0].reason" is ignored`},
+		"many":       {`{a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, validations: [{expression: "false", message: bad}]}`, "{}", place + `unknown field "a" is ignored; unknown field "b" is ignored; unknown field "c" is ignored; unknown field "d" is ignored; unknown field "e" is ignored; 2 more are ignored`},
+		"and an unknown action": {
+			`{x: 1, validations: [{expression: "false", message: bad}]}`, "enforcementAction: block",
+			`enforcementAction is "block"; Gatekeeper knows deny, dryrun, warn and scoped; ` + place + `unknown field "x" is ignored`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := compile(t, celTemplate(test.source), testConstraint("c", test.constraint))
+			if got := review(t, set)["c"]; got != "fail bad" {
+				t.Errorf("got %q", got)
+			}
+			if got := set.Constraints()[0].Note; got != test.want {
+				t.Errorf("note %q, want %q", got, test.want)
 			}
 		})
 	}

@@ -31,6 +31,8 @@ func newRegoProgram(source rego.Source) (*regoProgram, error) {
 
 func (p *regoProgram) readsNamespace() bool { return p.Reads.Reads("namespaceObject") }
 
+func (p *regoProgram) note() string { return "" }
+
 func (p *regoProgram) bind(parameters any, m *memo) (evaluator, error) {
 	if parameters == nil {
 		parameters = map[string]any{}

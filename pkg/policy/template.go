@@ -131,11 +131,7 @@ func compileProgram(spec *templateSpec) (program, error) {
 		codes[code.Engine] = i
 	}
 	if i, ok := codes[engineCEL]; ok {
-		p, err := newCELProgram(target.Code[i].Source)
-		if err != nil {
-			return nil, fmt.Errorf("spec.targets[0].code[%d].source: %w", i, err)
-		}
-		return p, nil
+		return newCELProgram(fmt.Sprintf("spec.targets[0].code[%d].source", i), target.Code[i].Source)
 	}
 	var source *rego.Source
 	if i, ok := codes[engineRego]; ok {
