@@ -33,15 +33,12 @@ func TestCases(t *testing.T) {
 		return // -run chose some cases
 	}
 	for _, d := range differences {
-		if d.hits.Load() == 0 && !occurs(d.after) {
+		if d.hits.Load() == 0 {
 			t.Errorf("the difference %q does not occur any more: remove it from the table", d.name)
+		} else if d.fault {
+			t.Logf("to mend: %s: %s", d.name, d.reason)
 		}
 	}
-}
-
-// occurs tells whether a difference has been seen.
-func occurs(name string) bool {
-	return slices.ContainsFunc(differences, func(d *difference) bool { return d.name == name && d.hits.Load() > 0 })
 }
 
 // TestVersions asks Gatekeeper with the versions of Kubernetes and OPA that the

@@ -28,7 +28,7 @@ const (
 type verdict struct {
 	Outcome    string
 	Violations []string // messages with details, sorted
-	Message    string   // of an outcome other than violated
+	Message    string   // of an outcome other than violated, or of what else failed
 	Action     string   // of violations
 	Actions    []string // of violations of scoped constraints
 }
@@ -44,9 +44,10 @@ func (v verdict) String() string {
 	return text
 }
 
-// agrees compares verdicts but for the messages of errors.
+// agrees compares verdicts but for the messages of errors. It matters whether there
+// is one beside violations.
 func (v verdict) agrees(w verdict) bool {
-	return v.Outcome == w.Outcome && v.Action == w.Action && slices.Equal(v.Violations, w.Violations) && slices.Equal(v.Actions, w.Actions)
+	return v.Outcome == w.Outcome && (v.Outcome != violated || (v.Message == "") == (w.Message == "")) && v.Action == w.Action && slices.Equal(v.Violations, w.Violations) && slices.Equal(v.Actions, w.Actions)
 }
 
 // reporter is what *testing.T and *rapid.T have in common.
@@ -123,7 +124,7 @@ func (q *question) ours(ctx context.Context) map[subject]verdict {
 			case engine.Deferred:
 				converted = verdict{Outcome: deferred, Message: v.Message}
 			case engine.Fail:
-				converted = verdict{Outcome: violated, Action: v.Constraint.EnforcementAction, Actions: v.Constraint.EnforcementActions}
+				converted = verdict{Outcome: violated, Message: v.Message, Action: v.Constraint.EnforcementAction, Actions: v.Constraint.EnforcementActions}
 				for _, violation := range v.Violations {
 					converted.Violations = append(converted.Violations, violation.Message+string(violation.Details))
 				}
