@@ -12,6 +12,9 @@ VERSION := v0.1.0-dev+$(shell git describe --always --dirty --exclude '*' 2>/dev
 LDFLAGS := -s -w -X policy.example.io/policy-apiserver/pkg/version.version=$(VERSION)
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
+# Modules that compare with Gatekeeper, so that it stays out of the product's go.mod.
+DIFFERENTIAL := test/differential test/differential/peer
+
 # The race detector needs a C compiler. Without one, Go leaves cgo off.
 ifeq ($(shell go env CGO_ENABLED),1)
 RACE := -race
@@ -21,7 +24,7 @@ endif
 
 .PHONY: help
 help: ## Show the targets.
-	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 .PHONY: run
 run: build ## Audit a directory (SOURCE=PATH) and serve the findings until Ctrl-C.
@@ -33,7 +36,7 @@ build: ## Build bin/policy-apiserver.
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/policy-apiserver ./cmd/policy-apiserver
 
 .PHONY: test
-test: unit e2e ## Run all tests.
+test: unit e2e ## Run all tests but differential.
 
 .PHONY: unit
 unit: ## Run go vet, and the unit and conformance tests under the race detector.
@@ -49,6 +52,14 @@ e2e: ## Run the tests on a real control plane, which the first run builds.
 bench: ## Run the benchmarks, one of them on a real control plane.
 	go test -run '^$$' -bench . -benchmem -timeout 60m ./pkg/... ./test/e2e
 
+.PHONY: differential
+differential: ## Compare with Gatekeeper, which the first run downloads and builds.
+	cd test/differential && go test -count=1 -timeout 20m ./...
+
+.PHONY: bench-engine
+bench-engine: ## Compare how fast this engine and Gatekeeper's audit are.
+	cd test/differential && go run ./bench-engine
+
 .PHONY: generate
 generate: ## Generate code from the API types.
 	hack/update-codegen.sh
@@ -57,6 +68,9 @@ generate: ## Generate code from the API types.
 verify: lint ## Check generated code, lint, formatting and go.mod.
 	hack/verify-codegen.sh
 	go mod tidy -diff
+	for module in $(DIFFERENTIAL); do \
+	  (cd "$$module" && go mod tidy -diff && go vet ./... && $(GOLANGCI_LINT) run ./...); \
+	done
 
 .PHONY: lint
 lint: ## Run go vet and golangci-lint, which checks formatting as well.
