@@ -72,4 +72,3 @@ func joinSome(list []string, separator string) string {
 	}
 	return out
 }
-

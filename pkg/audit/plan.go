@@ -62,4 +62,3 @@ func droppedConstraints(old plannedKind, d *desiredKind, unknownKinds map[string
 	}
 	return dropped
 }
-

@@ -32,7 +32,8 @@ func (r *reads) guards(rule *ast.Rule) map[string]map[string]struct{} {
 	}
 	out := map[string]map[string]struct{}{}
 	for _, expr := range rule.Body {
-		if expr.Negated || len(expr.With) > 0 || !(expr.IsEquality() || expr.IsCall() && expr.Operator().String() == ast.Equal.Name) {
+		isEqual := expr.IsEquality() || expr.IsCall() && expr.Operator().String() == ast.Equal.Name
+		if !isEqual || expr.Negated || len(expr.With) > 0 {
 			continue
 		}
 		a, b := expr.Operand(0), expr.Operand(1)
