@@ -286,7 +286,7 @@ func (t *tracker) summaryObjects() []*v1alpha1.ConstraintSummary {
 		ref := constraintReference(c.Constraint)
 		s := newSummary(ref, c.EnforcementAction)
 		if s.State, s.Message = t.constraintState(c); s.Message == "" {
-			s.Message = c.Note
+			s.Message, _ = truncate(c.Note, maxProblemBytes)
 		}
 		for _, gk := range c.kinds {
 			s.Totals.Evaluated += t.status(gk).objects

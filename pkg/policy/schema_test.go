@@ -76,20 +76,21 @@ func TestParameterSchemas(t *testing.T) {
 // TestImpossibleSchemas has schemas whose CRD a kube-apiserver refuses, with the
 // place that the message names.
 func TestImpossibleSchemas(t *testing.T) {
-	for schema, want := range map[string]string{
-		"{type: string, default: 3}":   ".properties[v].default",
-		"{type: text}":                 ".properties[v].type",
-		"{type: string, pattern: '('}": ".properties[v].pattern",
-		"{type: array, uniqueItems: true, items: {type: string}}": ".properties[v].uniqueItems",
-		"{type: array}": ".properties[v].items",
-		"{type: integer, x-kubernetes-validations: [{rule: self ++ 2}]}":                   ".properties[v].x-kubernetes-validations[0].rule",
-		"{type: integer, x-kubernetes-validations: [{rule: self.a == 2}]}":                 ".properties[v].x-kubernetes-validations[0].rule",
-		"{type: array, items: {type: string}, x-kubernetes-list-type: map}":                ".properties[v].items",
-		"{type: array, x-kubernetes-list-type: set, items: {type: object}}":                ".properties[v].items.x-kubernetes-map-type",
-		"{type: string, x-kubernetes-list-type: set}":                                      ".properties[v]",
-		"{type: string, $ref: '#/definitions/a'}":                                          ".properties[v].$ref",
-		"{type: object, properties: {a: {type: string}}, additionalProperties: {type: b}}": ".properties[v].additionalProperties",
+	for _, test := range []struct{ schema, want string }{
+		{"{type: string, default: 3}", ".properties[v].default"},
+		{"{type: text}", ".properties[v].type"},
+		{"{type: string, pattern: '('}", ".properties[v].pattern"},
+		{"{type: array, uniqueItems: true, items: {type: string}}", ".properties[v].uniqueItems"},
+		{"{type: array}", ".properties[v].items"},
+		{"{type: integer, x-kubernetes-validations: [{rule: self ++ 2}]}", ".properties[v].x-kubernetes-validations[0].rule"},
+		{"{type: integer, x-kubernetes-validations: [{rule: self.a == 2}]}", ".properties[v].x-kubernetes-validations[0].rule"},
+		{"{type: array, items: {type: string}, x-kubernetes-list-type: map}", ".properties[v].items"},
+		{"{type: array, x-kubernetes-list-type: set, items: {type: object}}", ".properties[v].items.x-kubernetes-map-type"},
+		{"{type: string, x-kubernetes-list-type: set}", ".properties[v]"},
+		{"{type: string, $ref: '#/definitions/a'}", ".properties[v].$ref"},
+		{"{type: object, properties: {a: {type: string}}, additionalProperties: {type: b}}", ".properties[v].additionalProperties"},
 	} {
+		schema, want := test.schema, test.want
 		template := schemaTemplate("v1", "validation: {openAPIV3Schema: {type: object, properties: {v: "+schema+"}}}")
 		r := compile(t, template).Rejections()
 		if len(r) != 1 || !strings.Contains(r[0].Message, schemaPlace+want) {

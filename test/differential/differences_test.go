@@ -209,12 +209,6 @@ var differences = []*difference{
 		applies: in(rejected, violated, "CEL: variable twice", "CEL: variables without names"),
 	},
 	{
-		name:    "names of match conditions",
-		reason:  "Gatekeeper does not compare them, and reserves no more than its prefix. To mend: checkNames in pkg/policy/cel treats them like variables.",
-		fault:   true,
-		applies: in(rejected, violated, "CEL: conditions of one name", "CEL: conditions without names", "CEL: condition params"),
-	},
-	{
 		name:    "data.inventory is not loaded yet",
 		reason:  "Results are deferred, and say so.",
 		applies: func(d disagreement) bool { return d.ours.Outcome == deferred },

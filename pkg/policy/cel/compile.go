@@ -125,7 +125,7 @@ func (c *compilation) predefine(name, expression string) {
 // checkNames refuses names that hide others.
 func (c *compilation) checkNames(src Source) {
 	names := c.program.names
-	check := func(list []NamedExpression, path func(int) string) {
+	unique := func(list []NamedExpression, path func(int) string) {
 		seen := map[string]int{}
 		for i, e := range list {
 			if first, ok := seen[e.Name]; ok {
@@ -133,16 +133,35 @@ func (c *compilation) checkNames(src Source) {
 			} else {
 				seen[e.Name] = i
 			}
-			if src.Native {
-				continue
-			}
-			if e.Name == variableParams || e.Name == variableAnyObject || strings.HasPrefix(e.Name, reservedPrefix) {
-				c.errs = append(c.errs, fmt.Errorf("%s.name: %q is reserved, as are %q, %q and what begins with %q", path(i), e.Name, variableParams, variableAnyObject, reservedPrefix))
-			}
 		}
 	}
-	check(src.Variables, names.variable)
-	check(src.MatchConditions, names.condition)
+	unique(src.Variables, names.variable)
+	if src.Native {
+		unique(src.MatchConditions, names.condition)
+		return
+	}
+	for i, e := range src.Variables {
+		if e.Name == variableParams || e.Name == variableAnyObject || strings.HasPrefix(e.Name, reservedPrefix) {
+			c.errs = append(c.errs, fmt.Errorf("%s.name: %q is reserved, as are %q, %q and what begins with %q", names.variable(i), e.Name, variableParams, variableAnyObject, reservedPrefix))
+		}
+	}
+	// Nothing refers to a match condition, so its name can be any other.
+	for i, e := range src.MatchConditions {
+		if strings.HasPrefix(e.Name, reservedPrefix) {
+			c.errs = append(c.errs, fmt.Errorf("%s.name: %q is reserved, as is what begins with %q", names.condition(i), e.Name, reservedPrefix))
+		}
+	}
+}
+
+// conversion says how to make an expression of unknown type one of a wanted type.
+func conversion(detail string) string {
+	switch {
+	case !strings.HasSuffix(detail, "but got dyn"):
+		return ""
+	case strings.Contains(detail, "string"):
+		return "; its type is not known here, wrap it in string(...)"
+	}
+	return "; its type is not known here, compare it, as in ... == true"
 }
 
 // keep collects what is wrong with an expression.
@@ -154,7 +173,7 @@ func (c *compilation) keep(e reads, result admissioncel.CompilationResult) admis
 	if !errors.As(result.Error, &compilationErr) || compilationErr.Issues == nil {
 		// It is of the wrong type, but maybe only for what it uses.
 		if !slices.ContainsFunc(e.variables, func(v string) bool { return slices.Contains(c.broken, v) }) {
-			c.errs = append(c.errs, fmt.Errorf("%s: %s", e.path, result.Error.Detail))
+			c.errs = append(c.errs, fmt.Errorf("%s: %s%s", e.path, result.Error.Detail, conversion(result.Error.Detail)))
 		}
 		return result
 	}
