@@ -36,7 +36,7 @@ func (t *tracker) constraintState(c *constraintStatus) (v1alpha1.SummaryState, s
 	case len(failing) > 0:
 		return v1alpha1.SummaryPartial, "not listed or watched: " + joinSome(failing, "; ")
 	case len(t.hidden) > 0:
-		return v1alpha1.SummaryPartial, fmt.Sprintf("%d problems keep objects from being seen, the first: %s: %s; the newest AuditRun has them", len(t.hidden), t.hidden[0].Subject, t.hidden[0].Message)
+		return v1alpha1.SummaryPartial, fmt.Sprintf("problems that keep objects from being seen: %d, the first: %s: %s; the newest AuditRun has them", len(t.hidden), t.hidden[0].Subject, t.hidden[0].Message)
 	case len(pending) > 0:
 		return v1alpha1.SummaryNotYetAudited, "being listed: " + joinSome(pending, ", ")
 	case len(c.kinds) == 0:

@@ -18,7 +18,10 @@ func (p *planner) followParams(ctx context.Context, set *policy.Set, inputs *pol
 	for _, gvk := range set.ParamKinds() {
 		kind, found := p.kindOf(gvk)
 		if !found {
-			continue // the policy says so in its verdicts
+			if known, ok := builtInParamKind(gvk); ok {
+				inputs.ParamKinds = append(inputs.ParamKinds, known)
+			}
+			continue // of another kind, the policy says in its verdicts that there is none
 		}
 		gk := gvk.GroupKind()
 		wanted[gk] = struct{}{}
@@ -48,6 +51,16 @@ func (p *planner) followParams(ctx context.Context, set *policy.Set, inputs *pol
 		}
 	}
 	return problems, ok
+}
+
+// builtInParamKind returns a kind that every cluster has, and that a directory may have
+// no object of.
+func builtInParamKind(gvk schema.GroupVersionKind) (policy.Kind, bool) {
+	resource, ok := map[schema.GroupVersionKind]string{
+		{Version: "v1", Kind: "ConfigMap"}: "configmaps",
+		{Version: "v1", Kind: "Secret"}:    "secrets",
+	}[gvk]
+	return policy.Kind{GroupVersionKind: gvk, Resource: resource, Namespaced: true}, ok
 }
 
 // kindOf returns the kind of the source that has a version.

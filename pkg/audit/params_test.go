@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
@@ -83,4 +84,19 @@ func TestAdmissionPoliciesThatCannotBeListed(t *testing.T) {
 	src.fail(admissionBindingKind, nil)
 	eventually(h, "summary", v1alpha1.SummaryCurrent, func() v1alpha1.SummaryState { return h.summary("need-label.shops").State })
 	h.wantFindings("kept", want)
+}
+
+// A directory may have no object of a kind that every cluster has.
+func TestParamsOfAKindWithoutObjects(t *testing.T) {
+	src := newFakeSource()
+	src.removeKind(configMapKind)
+	src.addKind("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", false)
+	src.addKind("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false)
+	src.apply(t, object("v1", "Namespace", "", "shop", "tier: gold"), pod("shop", "p", "x: y"), admissionPolicy, strings.Replace(admissionBinding, "Action: Deny", "Action: Allow", 1))
+	h := newHarness(t, src)
+	eventually(h, "summary", v1alpha1.SummaryCurrent, func() v1alpha1.SummaryState { return h.summary("need-label.shops").State })
+	h.wantFindings("no params, and none needed")
+	src.addKind("", "v1", "ConfigMap", "configmaps", true)
+	src.apply(t, label("team"))
+	h.wantFindings("params", "need-label/shops Pod shop/p fail: no team")
 }

@@ -105,7 +105,7 @@ func TestProblemsThatHideObjects(t *testing.T) {
 	completed := h.summary("needlabel.owner").LastCompletedRun
 	src.setProblems(source.Problem{Subject: "a.yaml", Message: "line 3: not YAML"}, source.Problem{Subject: "b.yaml", Message: "no kind"})
 	eventually(h, "problem", v1alpha1.SummaryPartial, func() v1alpha1.SummaryState { return h.summary("needlabel.owner").State })
-	if message := h.summary("needlabel.owner").Message; message != "2 problems keep objects from being seen, the first: a.yaml: line 3: not YAML; the newest AuditRun has them" {
+	if message := h.summary("needlabel.owner").Message; message != "problems that keep objects from being seen: 2, the first: a.yaml: line 3: not YAML; the newest AuditRun has them" {
 		t.Errorf("the summary says %q", message)
 	}
 	eventually(h, "run", v1alpha1.TriggerProblemChange, func() v1alpha1.RunTrigger { return h.lastRun().Trigger })

@@ -71,11 +71,12 @@ func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstr
 	}
 	r := &gatekeeperRule{template: t}
 	c.rule = r
+	var notes []string
 	if !slices.Contains(knownActions, c.EnforcementAction) {
-		c.Note = fmt.Sprintf("enforcementAction is %q; Gatekeeper knows deny, dryrun, warn and scoped", c.EnforcementAction)
+		notes = append(notes, fmt.Sprintf("enforcementAction is %q; Gatekeeper knows deny, dryrun, warn and scoped", c.EnforcementAction))
 	}
-	if note := t.program.note(); note != "" {
-		c.Note = strings.TrimPrefix(fmt.Sprintf("%s; template %s: %s", c.Note, strings.ToLower(t.kind), note), "; ")
+	for _, note := range t.program.notes() {
+		notes = append(notes, fmt.Sprintf("template %s: %s", strings.ToLower(t.kind), note))
 	}
 	matchContent, _, err := unstructured.NestedMap(content, "spec", "match")
 	if err != nil {
@@ -84,6 +85,10 @@ func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstr
 	if r.match, err = match.Compile(matchContent); err != nil {
 		return nil, false, err
 	}
+	if scope := r.match.UnknownScope(); scope != "" {
+		notes = append(notes, fmt.Sprintf("spec.match.scope is %q, which selects everything; it is Cluster, Namespaced or *", scope))
+	}
+	c.Note = strings.Join(notes, "; ")
 	// Parameters may be of any type that the schema allows.
 	parameters, _, err := unstructured.NestedFieldNoCopy(content, "spec", "parameters")
 	if err != nil {

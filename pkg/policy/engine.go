@@ -28,9 +28,8 @@ type program interface {
 	// readsNamespace tells whether what the program says may depend on the object's
 	// Namespace.
 	readsNamespace() bool
-	// note says what an administrator should know about the program, with the place
-	// in the template. It is empty if there is nothing.
-	note() string
+	// notes say what an administrator should know about the program.
+	notes() []string
 	// bind returns what judges objects by the program and the parameters of a
 	// constraint; these are nil if it has none.
 	bind(parameters any, m *memo) (evaluator, error)

@@ -14,7 +14,7 @@ import (
 // celProgram is a program of K8sNativeValidation.
 type celProgram struct {
 	*cel.Program
-	ignored string // see note
+	ignored string // see notes
 }
 
 const (
@@ -112,7 +112,19 @@ func celExpressions(list []celNamedExpression) []cel.NamedExpression {
 
 func (p *celProgram) readsNamespace() bool { return p.ReadsNamespace }
 
-func (p *celProgram) note() string { return p.ignored }
+func (p *celProgram) notes() []string {
+	var out []string
+	if p.ignored != "" {
+		out = append(out, p.ignored)
+	}
+	if p.ReadsUserInfo {
+		out = append(out, "it reads request.userInfo, which is empty in an audit")
+	}
+	if p.ReadsOldObject {
+		out = append(out, "it reads oldObject, which is null in an audit")
+	}
+	return out
+}
 
 func (p *celProgram) bind(parameters any, _ *memo) (evaluator, error) {
 	return &celEvaluator{celProgram: p, parameters: parameters}, nil

@@ -134,3 +134,31 @@ func TestCELNeedsNamespace(t *testing.T) {
 		}
 	}
 }
+
+// TestNotes tell what is evaluated, but maybe not as it is meant.
+func TestNotes(t *testing.T) {
+	for name, test := range map[string]struct{ template, constraint, want string }{
+		"nothing":   {testTemplate(needLabel), "{}", ""},
+		"an action": {testTemplate(needLabel), "enforcementAction: block", `enforcementAction is "block"; Gatekeeper knows deny, dryrun, warn and scoped`},
+		"a scope":   {testTemplate(needLabel), "match: {scope: namespaced}", `spec.match.scope is "namespaced", which selects everything; it is Cluster, Namespaced or *`},
+		"the user in Rego": {
+			testTemplate("package x\nviolation[{\"msg\": \"m\"}] { input.review.userInfo.username != \"eve\" }"), "{}",
+			"template test: it reads input.review.userInfo, which is empty in an audit",
+		},
+		"the user in CEL": {
+			celTemplate(`{failurePolicy: Ignore, validations: [{expression: "request.userInfo.username == 'bob'"}]}`), "{}",
+			"template test: it reads request.userInfo, which is empty in an audit",
+		},
+		"several": {
+			celTemplate(`validations: [{expression: "oldObject == null"}]`), "enforcementAction: block",
+			`enforcementAction is "block"; Gatekeeper knows deny, dryrun, warn and scoped; template test: it reads oldObject, which is null in an audit`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := compile(t, test.template, testConstraint("c", test.constraint))
+			if len(set.Constraints()) != 1 || set.Constraints()[0].Note != test.want {
+				t.Errorf("%+v", set)
+			}
+		})
+	}
+}

@@ -31,7 +31,12 @@ func newRegoProgram(source rego.Source) (*regoProgram, error) {
 
 func (p *regoProgram) readsNamespace() bool { return p.Reads.Reads("namespaceObject") }
 
-func (p *regoProgram) note() string { return "" }
+func (p *regoProgram) notes() []string {
+	if !p.Reads.Whole() && p.Reads.Reads("userInfo") {
+		return []string{"it reads input.review.userInfo, which is empty in an audit"}
+	}
+	return nil
+}
 
 func (p *regoProgram) bind(parameters any, m *memo) (evaluator, error) {
 	if parameters == nil {

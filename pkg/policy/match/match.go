@@ -102,6 +102,16 @@ func (m *Matcher) SelectsKind(gk schema.GroupKind, namespaced bool) bool {
 	return m.spec.Source != sourceGenerated && m.selectsGroupKind(gk)
 }
 
+// UnknownScope returns the scope if it is none that means anything: it selects
+// everything then, as in Gatekeeper.
+func (m *Matcher) UnknownScope() string {
+	switch m.spec.Scope {
+	case "", "*", scopeCluster, scopeNamespaced:
+		return ""
+	}
+	return m.spec.Scope
+}
+
 // SelectsGroup tells whether objects of some kind of an API group can match.
 func (m *Matcher) SelectsGroup(group string) bool {
 	return m.spec.Source != sourceGenerated &&
