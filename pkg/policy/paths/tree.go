@@ -58,6 +58,14 @@ func (t *Tree) Reads(path ...string) bool {
 	return t.fields[path[0]].Reads(path[1:]...) || t.each.Reads(path[1:]...)
 }
 
+// Below returns the tree below a field, with what is read of all fields.
+func (t *Tree) Below(name string) *Tree {
+	out := &Tree{whole: t.whole}
+	out.Add(t.fields[name])
+	out.Add(t.each)
+	return out
+}
+
 // Paths lists the ends of all paths, sorted: fields are separated by dots, elements
 // are [], and a value that is read as a whole has an asterisk behind it.
 func (t *Tree) Paths() []string {

@@ -83,6 +83,8 @@ func (r *reads) analyze(rr *ruleReads) {
 		if _, ok := arg.Value.(ast.Var); !ok {
 			r.pattern(rr, arg)
 			r.readAll(r.of(rr, arg))
+		} else {
+			r.of(rr, arg)
 		}
 	}
 	switch {
@@ -106,12 +108,19 @@ func (r *reads) mayConflict(rule *ast.Rule, v *value) bool {
 	if !r.exclusive(r.compiler.GetRulesExact(rule.Ref().GroundPrefix())) {
 		return true
 	}
+	if !r.byRule[rule].iterates {
+		return false
+	}
+	// What iterates may still give one part of the input only, or text.
+	if len(v.nodes) > 1 || v.other || v.elements != nil {
+		return true
+	}
 	for node := range v.nodes {
 		if node.Several() {
 			return true
 		}
 	}
-	return v.elements != nil && v.set
+	return false
 }
 
 func (r *reads) body(rr *ruleReads, body ast.Body) {
@@ -134,6 +143,9 @@ func (r *reads) expr(rr *ruleReads, expr *ast.Expr) {
 		domain := r.of(rr, terms.Domain)
 		if terms.Key != nil {
 			r.pattern(rr, terms.Key)
+			if k, ok := terms.Key.Value.(ast.Var); ok && domain.elements != nil {
+				r.flow(rr.variable(k), domain.elements)
+			}
 		}
 		if v, ok := terms.Value.Value.(ast.Var); ok {
 			r.flow(rr.variable(v), r.step(rr, domain, nil))
@@ -174,7 +186,7 @@ func (r *reads) of(rr *ruleReads, term *ast.Term) *value {
 	case ast.Ref:
 		return r.ref(rr, t)
 	case *ast.Array:
-		out := &value{elements: &value{}}
+		out := &value{elements: &value{}, keyed: true}
 		t.Foreach(func(e *ast.Term) { r.part(rr, out, e) })
 		return out
 	case ast.Set:
@@ -182,7 +194,7 @@ func (r *reads) of(rr *ruleReads, term *ast.Term) *value {
 		t.Foreach(func(e *ast.Term) { r.part(rr, out, e) })
 		return out
 	case ast.Object:
-		out := &value{elements: &value{}}
+		out := &value{elements: &value{}, keyed: true}
 		t.Foreach(func(k, e *ast.Term) {
 			r.readAll(r.of(rr, k))
 			r.part(rr, out, e)
@@ -191,7 +203,7 @@ func (r *reads) of(rr *ruleReads, term *ast.Term) *value {
 	case *ast.ArrayComprehension:
 		rr.arrays++
 		r.body(rr, t.Body)
-		out := &value{elements: r.of(rr, t.Term)}
+		out := &value{elements: r.of(rr, t.Term), keyed: true}
 		rr.arrays--
 		return out
 	case *ast.SetComprehension:
@@ -202,7 +214,7 @@ func (r *reads) of(rr *ruleReads, term *ast.Term) *value {
 		r.readAll(r.of(rr, t.Key))
 		v := r.of(rr, t.Value)
 		r.readAll(v) // of several values for one key, the evaluator asks whether they are equal
-		return &value{elements: v}
+		return &value{elements: v, keyed: true}
 	}
 	r.opaque = true
 	return &value{}
@@ -223,6 +235,15 @@ func (r *reads) pattern(rr *ruleReads, term *ast.Term) {
 		}
 		return false
 	})
+}
+
+// bindParts enters that the variables of an array, object or set get values that are
+// not followed.
+func (r *reads) bindParts(rr *ruleReads, term *ast.Term) {
+	switch term.Value.(type) {
+	case *ast.Array, ast.Object, ast.Set:
+		r.pattern(rr, term)
+	}
 }
 
 // ref follows a reference into the input, a variable, or what a rule gives.
@@ -258,6 +279,10 @@ func (r *reads) ref(rr *ruleReads, ref ast.Ref) *value {
 
 // rule returns what a reference to rules stands for.
 func (r *reads) rule(rr *ruleReads, ref ast.Ref) *value {
+	if r.nested(ref) {
+		r.opaque = true
+		return &value{}
+	}
 	for n := len(ref); n > 1; n-- {
 		rules := r.compiler.GetRulesExact(ref[:n].GroundPrefix())
 		if len(rules) == 0 || len(ref[:n].GroundPrefix()) < n {
@@ -275,6 +300,39 @@ func (r *reads) rule(rr *ruleReads, ref ast.Ref) *value {
 	return &value{}
 }
 
+// nested tells whether a reference leads to rules of which one is below another.
+func (r *reads) nested(ref ast.Ref) bool {
+	node := r.compiler.RuleTree
+	found := false
+	for _, step := range ref.GroundPrefix() {
+		if node = node.Child(step.Value); node == nil {
+			return false
+		}
+		if len(node.Values) > 0 {
+			if found {
+				return true
+			}
+			found = true
+		}
+	}
+	if !found {
+		return false
+	}
+	if len(node.Values) == 0 {
+		return true
+	}
+	var below func(n *ast.TreeNode) bool
+	below = func(n *ast.TreeNode) bool {
+		for _, c := range n.Children {
+			if len(c.Values) > 0 || below(c) {
+				return true
+			}
+		}
+		return false
+	}
+	return below(node)
+}
+
 // document is what a rule stands for as a whole.
 func (r *reads) document(rule *ast.Rule) *value {
 	known := r.byRule[rule]
@@ -289,7 +347,7 @@ func (r *reads) document(rule *ast.Rule) *value {
 	}
 	for range dynamic {
 		r.readAll(known.result)
-		out = &value{elements: out}
+		out = &value{elements: out, keyed: true}
 	}
 	return out
 }
@@ -303,7 +361,7 @@ func (r *reads) steps(rr *ruleReads, v *value, steps []*ast.Term) *value {
 
 // step returns what is one step below a value. A nil step is any element.
 func (r *reads) step(rr *ruleReads, v *value, step *ast.Term) *value {
-	out := &value{nodes: map[*paths.Tree]struct{}{}}
+	out := &value{nodes: map[*paths.Tree]struct{}{}, other: v.other}
 	names, known := r.names(rr, v, step)
 	for node := range v.nodes {
 		switch {
@@ -333,6 +391,7 @@ func (r *reads) step(rr *ruleReads, v *value, step *ast.Term) *value {
 		switch step.Value.(type) {
 		case ast.String, ast.Number, ast.Boolean, ast.Null, ast.Var:
 		default:
+			r.bindParts(rr, step)
 			r.readAll(r.of(rr, step))
 		}
 		if _, ok := step.Value.(ast.Var); ok {
@@ -351,7 +410,7 @@ func (r *reads) names(rr *ruleReads, v *value, step *ast.Term) (names map[string
 	case ast.String:
 		return map[string]struct{}{string(s): {}}, true
 	case ast.Var:
-		if rr.keys[step] && (len(v.nodes) > 0 || v.elements != nil && !v.set) {
+		if rr.keys[step] && (len(v.nodes) > 0 || v.keyed || v.other) {
 			r.flow(rr.variable(s), &value{other: true}) // it is whatever fields there are
 		}
 		names, known = rr.variable(s).fieldNames()

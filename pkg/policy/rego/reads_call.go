@@ -1,6 +1,8 @@
 package rego
 
 import (
+	"maps"
+
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
@@ -156,6 +158,8 @@ func isVar(term *ast.Term) bool {
 
 // unify analyses a = b, which binds or compares.
 func (r *reads) unify(rr *ruleReads, a, b *ast.Term) {
+	r.bindParts(rr, a)
+	r.bindParts(rr, b)
 	switch {
 	case isScalar(a) && !isVar(b):
 		r.of(rr, b)
@@ -178,7 +182,7 @@ func (r *reads) assign(rr *ruleReads, to *ast.Term, v *value) {
 	switch {
 	case isScalar(to):
 	case rr.rebinds[to]:
-		if _, known := rr.variable(to.Value.(ast.Var)).fieldNames(); !known {
+		if names, known := rr.variable(to.Value.(ast.Var)).fieldNames(); !known || r.settled && len(names) == 0 {
 			r.readAll(v)
 		} // else it is compared with a text, which looks no further than the type
 		r.of(rr, to)
@@ -215,6 +219,10 @@ type comparedVars struct {
 	keys map[*ast.Term]bool
 	// rebinds are the variables in places where they could get a value and have one.
 	rebinds map[*ast.Term]bool
+	// closures is how many comprehensions and every the place under analysis is in.
+	closures int
+	// iterates is true if the body may hold in several ways.
+	iterates bool
 }
 
 // binds enters that the variables in a term get values, or are compared.
@@ -235,11 +243,13 @@ func (c *comparedVars) body(body ast.Body) {
 		switch terms := expr.Terms.(type) {
 		case *ast.Every:
 			c.parts(terms.Domain)
-			if terms.Key != nil {
-				c.binds(terms.Key)
-			}
-			c.binds(terms.Value)
-			c.body(terms.Body)
+			c.closure(func() {
+				if terms.Key != nil {
+					c.binds(terms.Key)
+				}
+				c.binds(terms.Value)
+				c.body(terms.Body)
+			})
 		case *ast.Term:
 			c.parts(terms)
 		case []*ast.Term:
@@ -260,30 +270,44 @@ func (c *comparedVars) parts(x any) {
 				if isVar(step) {
 					if !c.seen[step.Value.(ast.Var)] {
 						c.keys[step] = true
+						c.iterates = c.iterates || c.closures == 0
 					}
+					c.binds(step)
+				} else if bindsParts(step) {
+					c.iterates = c.iterates || c.closures == 0
 					c.binds(step)
 				}
 			}
 		case *ast.ArrayComprehension:
-			c.body(t.Body)
-			c.parts(t.Term)
+			c.closure(func() { c.body(t.Body); c.parts(t.Term) })
 			return true
 		case *ast.SetComprehension:
-			c.body(t.Body)
-			c.parts(t.Term)
+			c.closure(func() { c.body(t.Body); c.parts(t.Term) })
 			return true
 		case *ast.ObjectComprehension:
-			c.body(t.Body)
-			c.parts(t.Key)
-			c.parts(t.Value)
+			c.closure(func() { c.body(t.Body); c.parts(t.Key); c.parts(t.Value) })
 			return true
 		}
 		return false
 	})
 }
 
+// closure analyses what has variables of its own.
+func (c *comparedVars) closure(f func()) {
+	outer := maps.Clone(c.seen)
+	c.closures++
+	f()
+	c.closures--
+	c.seen = outer
+}
+
 func (c *comparedVars) call(terms []*ast.Term) {
 	args := bindingTerms(c.compiler, terms)
+	if op, ok := terms[0].Value.(ast.Ref); ok {
+		if b := ast.BuiltinMap[op.String()]; b != nil && b.Relation && c.closures == 0 {
+			c.iterates = true
+		}
+	}
 	if len(args) == 2 && (isScalar(args[0]) || isScalar(args[1])) {
 		return // a comparison, if any, looks no further than the type
 	}

@@ -12,6 +12,8 @@ type value struct {
 	elements *value
 	// set is true if one of the collections may be a set.
 	set bool
+	// keyed is true if one of the collections may be an array or an object.
+	keyed bool
 	// strings are those that the program has.
 	strings map[string]struct{}
 	// other is true if it may be something else that is no part of the input.
@@ -70,6 +72,9 @@ func (r *reads) merge(to, from *value, depth int) bool {
 	if from.set && !to.set {
 		to.set, news = true, true
 	}
+	if from.keyed && !to.keyed {
+		to.keyed, news = true, true
+	}
 	if from.other && !to.other {
 		to.other, news = true, true
 	}
@@ -78,6 +83,9 @@ func (r *reads) merge(to, from *value, depth int) bool {
 	}
 	if depth == maxNesting {
 		r.readAll(from)
+		if !to.other {
+			to.other, news = true, true
+		}
 		return news
 	}
 	if to.elements == nil {

@@ -80,7 +80,8 @@ func checkData(m *ast.Module) []error {
 
 // inspect finds out what a program reads, and whether it says the same each time.
 func (p *Program) inspect(template *ast.Module) {
-	p.Reads = inputReads(p.compiler).Field("review")
+	root := inputReads(p.compiler)
+	p.Reads = root.Below("review")
 	for _, rule := range template.Rules {
 		// What is in a literal is known to be read. An element that is not one may be a
 		// part of the input, of which msg and details are read.
