@@ -54,7 +54,9 @@ func inputReads(compiler *ast.Compiler) *paths.Tree {
 	for round := 0; ; round++ {
 		r.grown = false
 		for _, rr := range r.rules {
-			r.analyze(rr)
+			if !r.opaque {
+				r.analyze(rr)
+			}
 		}
 		if r.opaque || round == maxRounds {
 			whole := &paths.Tree{}

@@ -326,3 +326,21 @@ func TestNondeterministic(t *testing.T) {
 		}
 	}
 }
+
+// TestReadsIsBounded by giving up: the same names in several comprehensions, which are
+// not told apart, stand for parts of parts of parts.
+func TestReadsIsBounded(t *testing.T) {
+	p, err := Compile(Source{Rego: `package t
+	violation[{"msg": "m"}] {
+		count([1 | y = input.review.object; x = y]) > 0
+		count([1 | x = input.review.object; y = x.a]) > 0
+		count([1 | x = input.review.object; y = x.b]) > 0
+		count([1 | x = input.review.object; y = x.c]) > 0
+	}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !p.Reads.Whole() {
+		t.Errorf("reads %d paths", len(p.Reads.Paths()))
+	}
+}

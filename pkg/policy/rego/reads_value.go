@@ -29,6 +29,10 @@ func (v *value) fieldNames() (names map[string]struct{}, known bool) {
 	return v.strings, true
 }
 
+// maxNodes bounds the parts of the input that a term may stand for. A program whose
+// variables stand for more has the same names in many places; it is not followed.
+const maxNodes = 500
+
 // maxNesting bounds collections of collections.
 const maxNesting = 4
 
@@ -45,7 +49,11 @@ func (r *reads) flow(to, from *value) {
 
 // merge adds a value to another and tells whether that is news.
 func (r *reads) merge(to, from *value, depth int) bool {
-	if to == from {
+	if to == from || r.opaque {
+		return false
+	}
+	if len(to.nodes)+len(from.nodes) > maxNodes {
+		r.opaque = true
 		return false
 	}
 	news := false
