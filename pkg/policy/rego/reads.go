@@ -45,7 +45,9 @@ func inputReads(compiler *ast.Compiler) *paths.Tree {
 	for _, module := range compiler.Modules {
 		for _, rule := range module.Rules {
 			for ; rule != nil; rule = rule.Else {
-				rr := &ruleReads{rule: rule, vars: map[ast.Var]*value{}, result: &value{}, comparedVars: compared(compiler, rule)}
+				// The compiler may have one term in several places; the copy has them apart.
+				own := rule.Copy()
+				rr := &ruleReads{rule: own, vars: map[ast.Var]*value{}, result: &value{}, comparedVars: compared(compiler, own)}
 				r.rules = append(r.rules, rr)
 				r.byRule[rule] = rr
 			}
@@ -94,7 +96,7 @@ func (r *reads) analyze(rr *ruleReads) {
 		r.flow(rr.result, r.of(rr, head.Key))
 	case head.Value != nil:
 		v := r.of(rr, head.Value)
-		if r.mayConflict(rr.rule, v) {
+		if r.mayConflict(rr, v) {
 			r.readAll(v)
 		}
 		r.flow(rr.result, v)
@@ -103,14 +105,14 @@ func (r *reads) analyze(rr *ruleReads) {
 
 // mayConflict tells whether a rule may give several values. Of these, the evaluator
 // asks whether they are equal.
-func (r *reads) mayConflict(rule *ast.Rule, v *value) bool {
+func (r *reads) mayConflict(rr *ruleReads, v *value) bool {
 	if !r.settled {
 		return false // it is not known yet what rules ask for
 	}
-	if !r.exclusive(r.compiler.GetRulesExact(rule.Ref().GroundPrefix())) {
+	if !r.exclusive(r.compiler.GetRulesExact(rr.rule.Ref().GroundPrefix())) {
 		return true
 	}
-	if !r.byRule[rule].iterates {
+	if !rr.iterates {
 		return false
 	}
 	// What iterates may still give one part of the input only, or text.
