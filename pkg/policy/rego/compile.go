@@ -113,6 +113,9 @@ func Compile(src Source) (*Program, error) {
 	if p.compiler.Compile(modules); p.compiler.Failed() {
 		return nil, errors.New(p.inAuthorsPackage(explain(p.compiler.Errors, src.V1).Error()))
 	}
+	if err := checkSelfContained(p.compiler); err != nil {
+		return nil, err
+	}
 	p.inspect(module)
 	query, err := ast.ParseBody(violations)
 	if err != nil {

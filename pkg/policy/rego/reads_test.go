@@ -2,6 +2,7 @@ package rego
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -312,10 +313,11 @@ func TestProjectionsLookTheSame(t *testing.T) {
 
 func TestNondeterministic(t *testing.T) {
 	for text, want := range map[string]bool{
-		`violation[{"msg": "m"}] { time.now_ns() > 1 }`:              true,
-		`violation[{"msg": "m"}] { rand.intn("x", 2) == 1 }`:         true,
-		`violation[{"msg": "m"}] { uuid.rfc4122("x") == "y" }`:       true,
-		`violation[{"msg": "m"}] { startswith(input.x, "time.now")}`: false,
+		`violation[{"msg": "m"}] { time.now_ns() > 1 }`:                                     true,
+		`violation[{"msg": "m"}] { rand.intn("x", 2) == 1 }`:                                true,
+		`violation[{"msg": "m"}] { crypto.x509.parse_and_verify_certificates(input.x)[0] }`: true,
+		`violation[{"msg": "m"}] { uuid.rfc4122("x") == "y" }`:                              true,
+		`violation[{"msg": "m"}] { startswith(input.x, "time.now")}`:                        false,
 	} {
 		p, err := Compile(Source{Rego: "package t\n" + text})
 		if err != nil {
@@ -342,5 +344,21 @@ func TestReadsIsBounded(t *testing.T) {
 	}
 	if !p.Reads.Whole() {
 		t.Errorf("reads %d paths", len(p.Reads.Paths()))
+	}
+}
+
+// TestSetsThatContainThemselves would end the process; sets of other things are fine.
+func TestSetsThatContainThemselves(t *testing.T) {
+	for text, refused := range map[string]bool{
+		`violation[{"msg": "m"}] { p := input.review.object.a; c := [1 | p = {p}]; c }`:        true,
+		`violation[{"msg": "m"}] { p := input.review.object.a; c := [1 | ["x", {p}] = p]; c }`: true,
+		`violation[{"msg": "m"}] { p := input.review.object.a; p == {p} }`:                     true,
+		`violation[{"msg": "m"}] { p := input.review.object.a; q := {p, "x"}; count(q) == 2 }`: false,
+		`violation[{"msg": "m"}] { p := input.review.object.a; q := {"x": [p]}; q.x[0] == p }`: false,
+	} {
+		_, err := Compile(Source{Rego: "package t\n" + text})
+		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "rego:2:") {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
