@@ -22,7 +22,7 @@ func (t *tracker) constraintState(c *constraintStatus) (v1alpha1.SummaryState, s
 			pending = append(pending, gk.String())
 		}
 	}
-	for group, err := range t.failedGroups {
+	for group, err := range t.policies.failedGroups {
 		if c.SelectsGroup(group) {
 			failing = append(failing, "kinds of the API group "+group+": "+err.Error())
 		}
@@ -35,8 +35,9 @@ func (t *tracker) constraintState(c *constraintStatus) (v1alpha1.SummaryState, s
 	switch {
 	case len(failing) > 0:
 		return v1alpha1.SummaryPartial, "not listed or watched: " + joinSome(failing, "; ")
-	case len(t.hidden) > 0:
-		return v1alpha1.SummaryPartial, fmt.Sprintf("problems that keep objects from being seen: %d, the first: %s: %s; the newest AuditRun has them", len(t.hidden), t.hidden[0].Subject, t.hidden[0].Message)
+	case len(t.policies.hidden) > 0:
+		first := t.policies.hidden[0]
+		return v1alpha1.SummaryPartial, fmt.Sprintf("problems that keep objects from being seen: %d, the first: %s: %s; the newest AuditRun has them", len(t.policies.hidden), first.Subject, first.Message)
 	case len(pending) > 0:
 		return v1alpha1.SummaryNotYetAudited, "being listed: " + joinSome(pending, ", ")
 	case len(c.kinds) == 0:

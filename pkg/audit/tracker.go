@@ -28,10 +28,6 @@ type tracker struct {
 	// digest and problems of the newest run.
 	digest   string
 	problems []source.Problem
-	// hidden are those of the problems that keep objects of any kind from being seen.
-	hidden []source.Problem
-	// failedGroups are API groups whose kinds are not known at the moment.
-	failedGroups map[string]error
 	// namespacesErr is why Namespaces cannot be followed at the moment.
 	namespacesErr string
 	// run is the active run, nil if there is none.
@@ -274,7 +270,6 @@ func (t *tracker) setPolicies(p policyStatus) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.policies = p
-	t.hidden, t.failedGroups = p.hidden, p.failedGroups
 	t.summaries = true
 	t.notify()
 }

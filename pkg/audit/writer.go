@@ -189,7 +189,6 @@ func (w *writer) apply(ctx context.Context, batch []*queued) error {
 					return err
 				}
 			}
-			failed = -1
 			return nil
 		})
 		switch {

@@ -44,10 +44,7 @@ func ResultUID(c ConstraintReference, r ResourceReference) types.UID {
 // case and its name, with a hash in place of what would make it too long or no
 // DNS subdomain.
 func SummaryName(c ConstraintReference) string {
-	name := strings.ToLower(c.Kind)
-	if c.Name != "" {
-		name += "." + c.Name
-	}
+	name := summaryText(c)
 	if readable := readableName(maxNameLength, name); readable == name {
 		return name
 	}
@@ -57,13 +54,18 @@ func SummaryName(c ConstraintReference) string {
 // SummaryHashedName is SummaryName with a hash behind it in any case: the name of a
 // summary whose other name another summary has.
 func SummaryHashedName(c ConstraintReference) string {
+	sum := identitySum(c, ResourceReference{})
+	hash := hex.EncodeToString(sum[:8])
+	return readableName(maxNameLength-len(hash)-1, summaryText(c)) + "." + hash
+}
+
+// summaryText is what the name of a summary is made of.
+func summaryText(c ConstraintReference) string {
 	name := strings.ToLower(c.Kind)
 	if c.Name != "" {
 		name += "." + c.Name
 	}
-	sum := identitySum(c, ResourceReference{})
-	hash := hex.EncodeToString(sum[:8])
-	return readableName(maxNameLength-len(hash)-1, name) + "." + hash
+	return name
 }
 
 // SummaryUID returns the uid of the summary of a constraint.

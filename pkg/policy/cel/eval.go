@@ -80,7 +80,7 @@ func (p *Program) Eval(ctx context.Context, in Input) (result Result, err error)
 	if err := e.annotate(&result); err != nil {
 		return Result{}, err
 	}
-	result.Violations = distinct(result.Violations)
+	result.Violations = Distinct(result.Violations)
 	return result, nil
 }
 
@@ -317,8 +317,9 @@ func (e *evaluation) annotate(result *Result) error {
 	return err
 }
 
-// distinct sorts violations and removes duplicates.
-func distinct(violations []Violation) []Violation {
+// Distinct sorts violations by message then details, and removes duplicates. It
+// works in place.
+func Distinct(violations []Violation) []Violation {
 	slices.SortFunc(violations, func(a, b Violation) int {
 		return cmp.Or(cmp.Compare(a.Message, b.Message), bytes.Compare(a.Details, b.Details))
 	})

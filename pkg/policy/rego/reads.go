@@ -252,23 +252,8 @@ func (r *reads) bindParts(rr *ruleReads, term *ast.Term) {
 
 // ref follows a reference into the input, a variable, or what a rule gives.
 func (r *reads) ref(rr *ruleReads, ref ast.Ref) *value {
-	head, ok := ref[0].Value.(ast.Var)
-	if !ok {
-		// A call or a comprehension that is indexed.
-		v := r.of(rr, ref[0])
-		return r.steps(rr, v, ref[1:])
-	}
-	if !head.Equal(ast.DefaultRootDocument.Value) {
-		v := &value{}
-		if head.Equal(ast.InputRootDocument.Value) {
-			v.nodes = map[*paths.Tree]struct{}{r.root: {}}
-		} else {
-			v = rr.variable(head)
-			if rr.compared[head] {
-				r.readAll(v)
-			}
-		}
-		return r.steps(rr, v, ref[1:])
+	if !ref[0].Equal(ast.DefaultRootDocument) {
+		return r.steps(rr, r.of(rr, ref[0]), ref[1:])
 	}
 	if len(ref) > 1 && isString(ref[1], "inventory") {
 		// Not part of the input; what it is indexed by may be.
@@ -392,14 +377,13 @@ func (r *reads) step(rr *ruleReads, v *value, step *ast.Term) *value {
 		r.merge(out, v.elements, 0)
 	}
 	if step != nil {
-		switch step.Value.(type) {
-		case ast.String, ast.Number, ast.Boolean, ast.Null, ast.Var:
+		switch {
+		case isScalar(step):
+		case isVar(step):
+			r.of(rr, step)
 		default:
 			r.bindParts(rr, step)
 			r.readAll(r.of(rr, step))
-		}
-		if _, ok := step.Value.(ast.Var); ok {
-			r.of(rr, step)
 		}
 	}
 	return out

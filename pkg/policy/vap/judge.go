@@ -1,7 +1,6 @@
 package vap
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -161,7 +160,7 @@ func (b *Binding) evaluate(ctx context.Context, in cel.Input, params []*unstruct
 			violations = append(violations, cel.Violation{Message: v.Message, Details: details})
 		}
 	}
-	v := Verdict{Violations: distinct(violations), Message: strings.Join(problems, "; ")}
+	v := Verdict{Violations: cel.Distinct(violations), Message: strings.Join(problems, "; ")}
 	switch {
 	case len(violations) > 0:
 		v.Outcome = Fail
@@ -179,14 +178,4 @@ func detailsOf(annotations map[string]string) ([]byte, error) {
 		return nil, nil
 	}
 	return json.Marshal(map[string]any{"auditAnnotations": annotations})
-}
-
-// distinct sorts violations and removes duplicates.
-func distinct(violations []cel.Violation) []cel.Violation {
-	slices.SortFunc(violations, func(x, y cel.Violation) int {
-		return cmp.Or(cmp.Compare(x.Message, y.Message), bytes.Compare(x.Details, y.Details))
-	})
-	return slices.CompactFunc(violations, func(x, y cel.Violation) bool {
-		return x.Message == y.Message && bytes.Equal(x.Details, y.Details)
-	})
 }
