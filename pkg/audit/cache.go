@@ -2,17 +2,21 @@ package audit
 
 import (
 	"encoding/json"
+	"fmt"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"policy.example.io/policy-apiserver/pkg/policy"
 	"policy.example.io/policy-apiserver/pkg/source"
 )
 
 // objectCache keeps the objects of a kind that others are judged with: templates,
-// constraints and Namespaces. It gets what the kind's stream gets.
+// constraints, Namespaces, and those of data.inventory. It gets what the kind's stream
+// gets.
 type objectCache struct {
+	// keep makes the entry of an object, nil if it is not to be kept.
+	keep func(obj *unstructured.Unstructured) (*cachedObject, error)
 	// changed is called when the cache has become complete, and after that for each
 	// object that has changed in more than its status. old or new is nil if the
 	// object is new or gone; both are nil when the cache has become complete or its
@@ -27,15 +31,19 @@ type objectCache struct {
 	seen map[source.ObjectKey]struct{} // of the list under way; only used by the stream
 }
 
-// cachedObject is an object without status and managedFields, and a digest of the
-// rest of it without its resourceVersion.
+// cachedObject is what is kept of an object.
 type cachedObject struct {
+	// The object without managedFields, nil if it is kept as an item.
 	*unstructured.Unstructured
+	// item is what policies read of it in data.inventory, nil if it is kept itself.
+	item *policy.InventoryItem
+	// digest of what counts as a change: of an object that is kept itself, all but its
+	// status and its resourceVersion.
 	digest string
 }
 
 func newObjectCache(changed func(old, new *cachedObject)) *objectCache {
-	return &objectCache{changed: changed, objects: map[source.ObjectKey]*cachedObject{}}
+	return &objectCache{keep: keepObject, changed: changed, objects: map[source.ObjectKey]*cachedObject{}}
 }
 
 // get returns an object by name, nil if it is not there.
@@ -72,13 +80,21 @@ func (c *objectCache) upsert(obj *unstructured.Unstructured) {
 	if c.seen != nil {
 		c.seen[key] = struct{}{}
 	}
-	entry := newCachedObject(obj)
+	entry, err := c.keep(obj)
+	if err != nil {
+		c.failed(err)
+		return
+	}
+	if entry == nil {
+		c.delete(key)
+		return
+	}
 	c.mu.Lock()
 	old := c.objects[key]
 	c.objects[key] = entry
 	synced := c.synced
 	c.mu.Unlock()
-	if synced && (old == nil || old.digest != entry.digest || !equality.Semantic.DeepEqual(old.GetUID(), entry.GetUID())) {
+	if synced && (old == nil || old.digest != entry.digest) {
 		c.changed(old, entry)
 	}
 }
@@ -127,17 +143,38 @@ func (c *objectCache) failed(err error) {
 	}
 }
 
-func newCachedObject(obj *unstructured.Unstructured) *cachedObject {
+// items returns the items of data.inventory, in no order.
+func (c *objectCache) items() []*policy.InventoryItem {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	out := make([]*policy.InventoryItem, 0, len(c.objects))
+	for _, obj := range c.objects {
+		out = append(out, obj.item)
+	}
+	return out
+}
+
+// keepItem keeps what a view shows of objects.
+func keepItem(view *policy.InventoryView) func(obj *unstructured.Unstructured) (*cachedObject, error) {
+	return func(obj *unstructured.Unstructured) (*cachedObject, error) {
+		item, err := view.Item(obj)
+		if item == nil || err != nil {
+			return nil, err
+		}
+		return &cachedObject{item: item, digest: string(item.Digest[:])}, nil
+	}
+}
+
+// keepObject keeps objects themselves.
+func keepObject(obj *unstructured.Unstructured) (*cachedObject, error) {
 	copied := obj.DeepCopy()
 	copied.SetManagedFields(nil)
 	digested := copied.DeepCopy()
 	digested.SetResourceVersion("")
 	unstructured.RemoveNestedField(digested.Object, "status")
-	// An object that came in as JSON can be written as JSON; were it not so, an empty
-	// digest would only make the object look changed each time.
 	data, err := json.Marshal(digested.Object)
 	if err != nil {
-		return &cachedObject{Unstructured: copied}
+		return nil, fmt.Errorf("%s %s/%s: %w", obj.GetKind(), obj.GetNamespace(), obj.GetName(), err)
 	}
-	return &cachedObject{Unstructured: copied, digest: shortDigest(data)}
+	return &cachedObject{Unstructured: copied, digest: shortDigest(data)}, nil
 }

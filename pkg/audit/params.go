@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -12,10 +13,10 @@ import (
 
 // followParams streams the kinds that policies take their params from, and enters
 // these into inputs. ok is false while some of them are being listed.
-func (p *planner) followParams(ctx context.Context, set *policy.Set, inputs *policy.Inputs) (problems []source.Problem, ok bool) {
+func (p *planner) followParams(ctx context.Context, params []schema.GroupVersionKind, inputs *policy.Inputs) (problems []source.Problem, ok bool) {
 	ok = true
-	wanted := map[schema.GroupKind]struct{}{}
-	for _, gvk := range set.ParamKinds() {
+	inputs.ParamKinds, inputs.Params = nil, nil
+	for _, gvk := range params {
 		kind, found := p.kindOf(gvk)
 		if !found {
 			if known, ok := builtInParamKind(gvk); ok {
@@ -24,7 +25,6 @@ func (p *planner) followParams(ctx context.Context, set *policy.Set, inputs *pol
 			continue // of another kind, the policy says in its verdicts that there is none
 		}
 		gk := gvk.GroupKind()
-		wanted[gk] = struct{}{}
 		p.cacheParams(ctx, kind)
 		synced, err := p.cacheOf(gk).state()
 		if err != nil {
@@ -40,17 +40,17 @@ func (p *planner) followParams(ctx context.Context, set *policy.Set, inputs *pol
 		inputs.ParamKinds = append(inputs.ParamKinds, policy.Kind(kind))
 		inputs.Params = append(inputs.Params, p.cacheOf(gk).all()...)
 	}
+	return problems, ok
+}
+
+// dropParams ends what followParams has begun for kinds that are not wanted any more.
+func (p *planner) dropParams(wanted []schema.GroupVersionKind) {
 	for gk := range p.paramCaches {
-		if _, ok := wanted[gk]; ok {
-			continue
-		}
-		delete(p.paramCaches, gk)
-		if stream := p.streams[gk]; stream != nil && p.cacheOf(gk) == nil && !stream.audited() {
-			stream.stop()
-			delete(p.streams, gk)
+		if !slices.ContainsFunc(wanted, func(gvk schema.GroupVersionKind) bool { return gvk.GroupKind() == gk }) {
+			delete(p.paramCaches, gk)
+			p.releaseStream(gk)
 		}
 	}
-	return problems, ok
 }
 
 // builtInParamKind returns a kind that every cluster has, and that a directory may have
@@ -80,11 +80,25 @@ func (p *planner) cacheParams(ctx context.Context, kind source.Kind) {
 		return
 	}
 	p.paramCaches[gk] = newObjectCache(func(_, _ *cachedObject) { p.notify() })
+	p.restartStream(ctx, kind)
+}
+
+// restartStream has the objects of a kind handed over from the beginning, to the caches
+// that it has now.
+func (p *planner) restartStream(ctx context.Context, kind source.Kind) {
+	gk := kind.GroupKind()
 	var set *constraintSet
 	if stream := p.streams[gk]; stream != nil {
-		// It has been handing objects over without a cache.
 		stream.stop()
 		set = stream.set
 	}
-	p.streams[gk] = p.a.startStream(ctx, kind, p.paramCaches[gk], set)
+	p.streams[gk] = p.a.startStream(ctx, kind, p.cachesOf(gk), set)
+}
+
+// releaseStream ends the stream of a kind if nobody needs it.
+func (p *planner) releaseStream(gk schema.GroupKind) {
+	if stream := p.streams[gk]; stream != nil && p.cachesOf(gk).none() && !stream.audited() {
+		stream.stop()
+		delete(p.streams, gk)
+	}
 }

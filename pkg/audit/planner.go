@@ -19,6 +19,8 @@ const (
 	templateGroup   = "templates.gatekeeper.sh"
 	constraintGroup = "constraints.gatekeeper.sh"
 	admissionGroup  = "admissionregistration.k8s.io"
+	syncSetGroup    = "syncset.gatekeeper.sh"
+	configGroup     = "config.gatekeeper.sh"
 
 	// planDelay collects changes of policies and kinds before a new plan is made.
 	planDelay = 200 * time.Millisecond
@@ -31,11 +33,20 @@ var (
 	templateKind         = schema.GroupKind{Group: templateGroup, Kind: "ConstraintTemplate"}
 	admissionPolicyKind  = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicy"}
 	admissionBindingKind = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicyBinding"}
+	syncSetKind          = schema.GroupKind{Group: syncSetGroup, Kind: "SyncSet"}
+	configKind           = schema.GroupKind{Group: configGroup, Kind: "Config"}
 )
+
+// policyGroups are the API groups of policies.
+var policyGroups = []string{templateGroup, constraintGroup, admissionGroup, syncSetGroup, configGroup}
 
 // isPolicyKind tells whether objects of a kind are policies.
 func isPolicyKind(gk schema.GroupKind) bool {
-	return gk == templateKind || gk.Group == constraintGroup || gk == admissionPolicyKind || gk == admissionBindingKind
+	switch gk {
+	case templateKind, admissionPolicyKind, admissionBindingKind, syncSetKind, configKind:
+		return true
+	}
+	return gk.Group == constraintGroup
 }
 
 // planner decides which kinds are streamed and audited by which constraints. Its
@@ -44,6 +55,13 @@ type planner struct {
 	a *Auditor
 	// wake gets a value when the plan may have to change.
 	wake chan struct{}
+	// referenced gets a value when objects of data.inventory have changed, and settled
+	// some time after that.
+	referenced chan struct{}
+	settled    <-chan time.Time
+	// refreshReferences is true if the next plan is to take their changes up.
+	refreshReferences bool
+	referenceDelay    time.Duration
 
 	inventory *source.Inventory
 	set       *policy.Set
@@ -52,12 +70,16 @@ type planner struct {
 	// policyCaches are the caches of templates and constraints, by kind.
 	policyCaches map[schema.GroupKind]*objectCache
 	// paramCaches are those of kinds that policies take their params from.
-	paramCaches  map[schema.GroupKind]*objectCache
-	namespaces   *objectCache
-	started      bool              // the first run has begun
-	problems     []source.Problem  // of the last run
-	runDigest    string            // of the policies of the last run
-	ensuredKinds map[string]string // digest of the template, by its name
+	paramCaches map[schema.GroupKind]*objectCache
+	// references are what policies read in data.inventory of kinds in their preferred
+	// version, and otherReferences in other versions.
+	references      map[schema.GroupKind]*reference
+	otherReferences map[schema.GroupVersionKind]*reference
+	namespaces      *objectCache
+	started         bool              // the first run has begun
+	problems        []source.Problem  // of the last run
+	runDigest       string            // of the policies of the last run
+	ensuredKinds    map[string]string // digest of the template, by its name
 
 	mu        sync.Mutex // protects the fields below, which others use too
 	waiting   string
@@ -78,16 +100,20 @@ type pendingChanges struct {
 
 func newPlanner(a *Auditor) *planner {
 	p := &planner{
-		a:            a,
-		wake:         make(chan struct{}, 1),
-		planned:      map[schema.GroupKind]plannedKind{},
-		streams:      map[schema.GroupKind]*kindStream{},
-		policyCaches: map[schema.GroupKind]*objectCache{},
-		paramCaches:  map[schema.GroupKind]*objectCache{},
-		waiting:      "the kinds of the source are not known yet",
-		nsMissing:    map[string]struct{}{},
-		nsDropped:    map[string]droppedRecords{},
-		ensuredKinds: map[string]string{},
+		a:               a,
+		wake:            make(chan struct{}, 1),
+		referenced:      make(chan struct{}, 1),
+		referenceDelay:  referenceDelay,
+		planned:         map[schema.GroupKind]plannedKind{},
+		streams:         map[schema.GroupKind]*kindStream{},
+		policyCaches:    map[schema.GroupKind]*objectCache{},
+		paramCaches:     map[schema.GroupKind]*objectCache{},
+		references:      map[schema.GroupKind]*reference{},
+		otherReferences: map[schema.GroupVersionKind]*reference{},
+		waiting:         "the kinds of the source are not known yet",
+		nsMissing:       map[string]struct{}{},
+		nsDropped:       map[string]droppedRecords{},
+		ensuredKinds:    map[string]string{},
 	}
 	p.namespaces = newObjectCache(p.namespaceChanged)
 	return p
@@ -112,6 +138,9 @@ func (p *planner) run(ctx context.Context) {
 		for _, stream := range p.streams {
 			stream.stop()
 		}
+		for gvk := range p.otherReferences {
+			p.dropOtherReference(gvk)
+		}
 	}()
 	refresh := true
 	for {
@@ -121,23 +150,47 @@ func (p *planner) run(ctx context.Context) {
 		if p.inventory != nil {
 			p.plan(ctx)
 		}
-		var retry <-chan time.Time
-		if refresh {
-			retry = p.a.clock.After(inventoryRetry)
+		if !p.waitForNews(ctx, &refresh) {
+			return
 		}
+	}
+}
+
+// waitForNews returns when the plan may have to change. refresh becomes true if the
+// inventory may have changed. It returns false when ctx is done.
+func (p *planner) waitForNews(ctx context.Context, refresh *bool) bool {
+	var retry <-chan time.Time
+	if *refresh {
+		retry = p.a.clock.After(inventoryRetry)
+	}
+	for news := false; !news; {
 		select {
 		case <-p.a.source.Changed():
-			refresh = true
+			*refresh, news = true, true
 		case <-retry:
+			news = true
 		case <-p.wake:
+			news = true
+		case <-p.referenced:
+			if p.settled == nil {
+				p.settled = p.a.clock.After(p.referenceDelay)
+			}
+		case <-p.settled:
+			p.settled = nil
+			if p.a.tracker.running() {
+				p.settled = p.a.clock.After(p.referenceDelay)
+			} else {
+				p.refreshReferences, news = true, true
+			}
 		case <-ctx.Done():
-			return
+			return false
 		}
-		select {
-		case <-p.a.clock.After(planDelay):
-		case <-ctx.Done():
-			return
-		}
+	}
+	select {
+	case <-p.a.clock.After(planDelay):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -226,16 +279,12 @@ func (p *planner) plan(ctx context.Context) {
 		return
 	}
 	previous := p.set
-	set := policy.Compile(ctx, inputs.Inputs, previous)
-	paramProblems, ok := p.followParams(ctx, set, &inputs.Inputs)
+	set, moreProblems, ok := p.compile(ctx, &inputs.Inputs)
 	if !ok {
-		p.wait("params of policies are being listed")
+		p.wait("params of policies, or objects of data.inventory, are being listed")
 		return
 	}
-	problems = someProblems(append(problems, paramProblems...))
-	if len(inputs.Params) > 0 || len(inputs.ParamKinds) > 0 {
-		set = policy.Compile(ctx, inputs.Inputs, set)
-	}
+	problems = someProblems(append(problems, moreProblems...))
 	p.set = set
 	logRejections(ctx, previous, p.set)
 	desired := p.desiredKinds()
@@ -260,7 +309,7 @@ func (p *planner) plan(ctx context.Context) {
 	p.beginRun(restart, problems, pending)
 	for _, d := range restart {
 		gk := d.kind.GroupKind()
-		p.streams[gk] = p.a.startStream(ctx, d.kind, p.cacheOf(gk), d.set)
+		p.streams[gk] = p.a.startStream(ctx, d.kind, p.cachesOf(gk), d.set)
 	}
 	p.wait("")
 }
@@ -301,7 +350,7 @@ func (p *planner) dropKinds(desired map[schema.GroupKind]*desiredKind, unknownKi
 			continue
 		}
 		if stream := p.streams[gk]; stream != nil {
-			if p.cacheOf(gk) == nil {
+			if p.cachesOf(gk).none() {
 				stream.stop()
 				delete(p.streams, gk)
 			} else {
@@ -325,7 +374,7 @@ func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[st
 	op := &savePlan{a: p.a, gk: gk, plan: newPlannedKind(d), dropped: droppedConstraints(old, d, unknownKinds)}
 	op.plan.Constraints = append(op.plan.Constraints, constraintsOf(old, unknownKinds)...)
 	p.planned[gk] = op.plan
-	listAgain := stream == nil || stream.set.empty() || stream.kind != d.kind || p.cacheOf(gk) != nil && stream.cache != p.cacheOf(gk) ||
+	listAgain := stream == nil || stream.set.empty() || stream.kind != d.kind || stream.kindCaches != p.cachesOf(gk) ||
 		!stream.set.contains(d.set) || pending.namespaces && d.set.needsNamespace
 	if _, ok := pending.kinds[gk]; ok {
 		listAgain = true

@@ -53,6 +53,10 @@ func (p *planner) collectPolicies(ctx context.Context) (*collectedPolicies, []so
 			inputs.AdmissionPolicies = cache.all()
 		case admissionBindingKind:
 			inputs.AdmissionBindings = cache.all()
+		case syncSetKind:
+			inputs.SyncSets = cache.all()
+		case configKind:
+			inputs.Configs = cache.all()
 		default:
 			inputs.Constraints = append(inputs.Constraints, cache.all()...)
 		}
@@ -98,7 +102,7 @@ func (p *planner) streamCachedKinds(ctx context.Context) {
 			p.policyCaches[gk] = newObjectCache(func(_, _ *cachedObject) { p.notify() })
 		}
 		if p.streams[gk] == nil {
-			p.streams[gk] = p.a.startStream(ctx, kind, p.cacheOf(gk), nil)
+			p.streams[gk] = p.a.startStream(ctx, kind, p.cachesOf(gk), nil)
 		}
 	}
 	for gk := range p.policyCaches {
@@ -111,6 +115,15 @@ func (p *planner) streamCachedKinds(ctx context.Context) {
 			delete(p.streams, gk)
 		}
 	}
+}
+
+// cachesOf returns the caches of a kind.
+func (p *planner) cachesOf(gk schema.GroupKind) kindCaches {
+	caches := kindCaches{cache: p.cacheOf(gk)}
+	if r := p.references[gk]; r != nil {
+		caches.inventory = r.cache
+	}
+	return caches
 }
 
 // cacheOf returns the cache of a kind, nil if its objects are not kept.
@@ -128,7 +141,7 @@ func (p *planner) cacheOf(gk schema.GroupKind) *objectCache {
 // Namespaces are indispensable. Constraints of a kind that cannot be listed cost
 // only themselves.
 func (p *planner) waitForSync() string {
-	for _, group := range []string{templateGroup, constraintGroup, admissionGroup} {
+	for _, group := range policyGroups {
 		if err := p.inventory.FailedGroups[group]; err != nil && p.set == nil {
 			return fmt.Sprintf("discovery of the API group %s fails: %v", group, err)
 		}

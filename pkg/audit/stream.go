@@ -10,13 +10,12 @@ import (
 	"policy.example.io/policy-apiserver/pkg/source"
 )
 
-// kindStream is the one stream of a kind: it feeds the kind's cache, if the kind
+// kindStream is the one stream of a kind: it feeds the kind's caches, if the kind
 // is one that objects are judged with, and the audit, if constraints select it.
 type kindStream struct {
 	a    *Auditor
 	kind source.Kind
-	// cache is nil if the kind's objects are not kept.
-	cache *objectCache
+	kindCaches
 
 	mu  sync.Mutex     // protects set, and orders its change against submissions
 	set *constraintSet // nil until the kind is planned
@@ -28,11 +27,33 @@ type kindStream struct {
 
 var _ source.Handler = (*kindStream)(nil)
 
+// kindCaches are the caches that a kind's objects are kept in.
+type kindCaches struct {
+	// cache has the objects, nil if they are not kept.
+	cache *objectCache
+	// inventory has what policies read of them in data.inventory, nil if nothing.
+	inventory *objectCache
+}
+
+// none tells whether nothing of the objects is kept.
+func (c kindCaches) none() bool { return c == kindCaches{} }
+
+// all returns those that there are.
+func (c kindCaches) all() []*objectCache {
+	var out []*objectCache
+	for _, cache := range []*objectCache{c.cache, c.inventory} {
+		if cache != nil {
+			out = append(out, cache)
+		}
+	}
+	return out
+}
+
 // startStream begins to stream a kind. set may be nil.
-func (a *Auditor) startStream(ctx context.Context, kind source.Kind, cache *objectCache, set *constraintSet) *kindStream {
+func (a *Auditor) startStream(ctx context.Context, kind source.Kind, caches kindCaches, set *constraintSet) *kindStream {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "kind", kind.GroupVersionKind)
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
-	s := &kindStream{a: a, kind: kind, cache: cache, set: set, cancel: cancel, done: make(chan struct{})}
+	s := &kindStream{a: a, kind: kind, kindCaches: caches, set: set, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		a.source.Stream(ctx, kind, s)
@@ -75,8 +96,8 @@ func (s *kindStream) submit(makeOp func(set *constraintSet) operation) {
 
 // ListStarted implements source.Handler.
 func (s *kindStream) ListStarted() {
-	if s.cache != nil {
-		s.cache.listStarted()
+	for _, cache := range s.all() {
+		cache.listStarted()
 	}
 	s.seen = seenSet{}
 	s.submit(func(*constraintSet) operation { return &listStarted{a: s.a, stream: s} })
@@ -84,8 +105,8 @@ func (s *kindStream) ListStarted() {
 
 // Upsert implements source.Handler.
 func (s *kindStream) Upsert(obj *unstructured.Unstructured) {
-	if s.cache != nil {
-		s.cache.upsert(obj)
+	for _, cache := range s.all() {
+		cache.upsert(obj)
 	}
 	listed := s.seen != nil
 	if listed {
@@ -101,8 +122,8 @@ func (s *kindStream) Delete(key source.ObjectKey) {
 	if s.seen != nil {
 		delete(s.seen, seenKey(key.Namespace, key.Name))
 	}
-	if s.cache != nil {
-		s.cache.delete(key)
+	for _, cache := range s.all() {
+		cache.delete(key)
 	}
 	s.submit(func(*constraintSet) operation { return &remove{a: s.a, kind: s.kind, key: key} })
 	if s.kind.GroupKind() == namespaceKind {
@@ -114,9 +135,9 @@ func (s *kindStream) Delete(key source.ObjectKey) {
 func (s *kindStream) Listed(resourceVersion string) {
 	seen := s.seen
 	s.seen = nil
-	if s.cache != nil {
-		for _, obj := range s.cache.listed() {
-			if s.kind.GroupKind() == namespaceKind {
+	for _, cache := range s.all() {
+		for _, obj := range cache.listed() {
+			if cache == s.a.planner.namespaces {
 				s.a.namespaceGone(obj.GetName())
 			}
 		}
@@ -132,8 +153,8 @@ func (s *kindStream) Listed(resourceVersion string) {
 // Failed implements source.Handler.
 func (s *kindStream) Failed(err error) {
 	s.seen = nil
-	if s.cache != nil {
-		s.cache.failed(err)
+	for _, cache := range s.all() {
+		cache.failed(err)
 	}
 	if s.kind.GroupKind() == namespaceKind {
 		s.a.tracker.namespacesFailed(err)

@@ -139,6 +139,13 @@ func (t *tracker) currentRun() string {
 	return t.lastRun
 }
 
+// running tells whether a run is under way.
+func (t *tracker) running() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.run != nil
+}
+
 // status of a kind; the caller holds mu.
 func (t *tracker) status(gk schema.GroupKind) *kindStatus {
 	k := t.kinds[gk]

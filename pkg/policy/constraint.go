@@ -58,7 +58,7 @@ func (c *Constraint) SelectsGroup(group string) bool { return c.rule.selectsGrou
 
 // newConstraint checks a constraint against its template and compiles it. audited
 // is false if the constraint is not meant for audits.
-func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstructured, t *template, m *memo) (c *Constraint, audited bool, err error) {
+func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstructured, t *template, set *Set, inventory *Inventory) (c *Constraint, audited bool, err error) {
 	content, err := t.schema.admit(ctx, obj)
 	if err != nil {
 		return nil, false, err
@@ -69,7 +69,7 @@ func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstr
 		Generation:        obj.GetGeneration(),
 		EnforcementAction: enforcementAction(content),
 	}
-	r := &gatekeeperRule{template: t}
+	r := &gatekeeperRule{template: t, exclusions: set.exclusions}
 	c.rule = r
 	var notes []string
 	if !slices.Contains(knownActions, c.EnforcementAction) {
@@ -94,7 +94,11 @@ func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstr
 	if err != nil {
 		return nil, false, err
 	}
-	if r.evaluator, err = t.program.bind(parameters, m); err != nil {
+	var loaded *programInventory
+	if p, ok := t.program.(*regoProgram); ok && p.inventory != nil {
+		loaded = set.inventoryOf(p, inventory)
+	}
+	if r.evaluator, err = t.program.bind(parameters, set.memo, loaded); err != nil {
 		return nil, false, fmt.Errorf("spec.parameters: %w", err)
 	}
 	audited = true
@@ -105,7 +109,14 @@ func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstr
 		audited = len(c.EnforcementActions) > 0
 	}
 	c.NeedsNamespace = r.match.NeedsNamespace() || t.program.readsNamespace()
-	identity, err := json.Marshal([]any{engineVersion, t.digest, id, c.UID, c.Generation, c.EnforcementAction, c.EnforcementActions, matchContent, parameters})
+	parts := []any{engineVersion, t.digest, id, c.UID, c.Generation, c.EnforcementAction, c.EnforcementActions, matchContent, parameters}
+	if loaded != nil {
+		parts = append(parts, "inventory", loaded.digest)
+	}
+	if patterns := set.exclusions.patterns(processAudit); len(patterns) > 0 {
+		parts = append(parts, "exclusions", patterns)
+	}
+	identity, err := json.Marshal(parts)
 	if err != nil {
 		return nil, false, fmt.Errorf("digest of the constraint: %w", err)
 	}

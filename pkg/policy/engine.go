@@ -31,8 +31,8 @@ type program interface {
 	// notes say what an administrator should know about the program.
 	notes() []string
 	// bind returns what judges objects by the program and the parameters of a
-	// constraint; these are nil if it has none.
-	bind(parameters any, m *memo) (evaluator, error)
+	// constraint; these are nil if it has none. inventory is nil unless it is asked for.
+	bind(parameters any, m *memo, inventory *programInventory) (evaluator, error)
 }
 
 // evaluator evaluates a program with the parameters of a constraint.

@@ -126,7 +126,7 @@ func (p *celProgram) notes() []string {
 	return out
 }
 
-func (p *celProgram) bind(parameters any, _ *memo) (evaluator, error) {
+func (p *celProgram) bind(parameters any, _ *memo, _ *programInventory) (evaluator, error) {
 	return &celEvaluator{celProgram: p, parameters: parameters}, nil
 }
 

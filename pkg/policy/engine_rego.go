@@ -3,6 +3,8 @@ package policy
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"policy.example.io/policy-apiserver/pkg/policy/paths"
 	"policy.example.io/policy-apiserver/pkg/policy/rego"
 )
@@ -12,21 +14,29 @@ type regoProgram struct {
 	*rego.Program
 	// projection is what the program reads of input.review.
 	projection *paths.Projection
+	// inventory is what it reads of data.inventory, nil if it does not refer to it.
+	inventory *inventoryReads
 	// repeats is true if the program says the same of objects that look the same to it,
 	// and if different objects can.
 	repeats bool
 }
 
-func newRegoProgram(source rego.Source) (*regoProgram, error) {
+// newRegoProgram compiles a program. required are kinds that it reads in
+// data.inventory, as far as its author says.
+func newRegoProgram(source rego.Source, required []schema.GroupVersionKind) (*regoProgram, error) {
 	p, err := rego.Compile(source)
 	if err != nil {
 		return nil, err
 	}
-	return &regoProgram{
+	out := &regoProgram{
 		Program:    p,
 		projection: paths.NewProjection(p.Reads),
-		repeats:    !p.Nondeterministic && !p.ReadsInventory && !p.Reads.Reads("object", "metadata", "resourceVersion"),
-	}, nil
+		repeats:    !p.Nondeterministic && !p.Reads.Reads("object", "metadata", "resourceVersion"),
+	}
+	if p.Inventory != nil {
+		out.inventory = newInventoryReads(p.Inventory, required)
+	}
+	return out, nil
 }
 
 func (p *regoProgram) readsNamespace() bool { return p.Reads.Reads("namespaceObject") }
@@ -38,7 +48,7 @@ func (p *regoProgram) notes() []string {
 	return nil
 }
 
-func (p *regoProgram) bind(parameters any, m *memo) (evaluator, error) {
+func (p *regoProgram) bind(parameters any, m *memo, inventory *programInventory) (evaluator, error) {
 	if parameters == nil {
 		parameters = map[string]any{}
 	}
@@ -46,14 +56,16 @@ func (p *regoProgram) bind(parameters any, m *memo) (evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &regoEvaluator{regoProgram: p, parameters: value, memo: m, number: m.constraints.Add(1)}, nil
+	return &regoEvaluator{regoProgram: p, parameters: value, inventory: inventory, memo: m, number: m.constraints.Add(1)}, nil
 }
 
 // regoEvaluator is a program with the parameters of a constraint.
 type regoEvaluator struct {
 	*regoProgram
 	parameters rego.Value
-	memo       *memo
+	// inventory is nil if the program does not read it.
+	inventory *programInventory
+	memo      *memo
 	// number tells constraints apart in the memo.
 	number uint64
 }
@@ -61,8 +73,8 @@ type regoEvaluator struct {
 // evaluate returns what the program says of an object, or has said of one that looks
 // the same to it.
 func (e *regoEvaluator) evaluate(ctx context.Context, o *Object) judgement {
-	if e.ReadsInventory {
-		return judgement{outcome: Deferred, message: "the policy reads data.inventory, which is not loaded by this version"}
+	if e.inventory != nil && e.inventory.missing != "" {
+		return judgement{outcome: Deferred, message: e.inventory.missing}
 	}
 	o.use(e.regoProgram)
 	if e.repeats {
@@ -75,7 +87,11 @@ func (e *regoEvaluator) evaluate(ctx context.Context, o *Object) judgement {
 	if err != nil {
 		return failed(err)
 	}
-	found, err := e.Eval(ctx, input, e.parameters)
+	var inventory *rego.Inventory
+	if e.inventory != nil {
+		inventory = e.inventory.document()
+	}
+	found, err := e.Eval(ctx, input, e.parameters, inventory)
 	if err != nil {
 		return failed(err)
 	}

@@ -12,6 +12,8 @@ type gatekeeperRule struct {
 	template  *template
 	match     *match.Matcher
 	evaluator evaluator
+	// exclusions are those of Gatekeeper's Config.
+	exclusions *exclusions
 }
 
 func (r *gatekeeperRule) selectsKind(k Kind) bool {
@@ -21,6 +23,9 @@ func (r *gatekeeperRule) selectsKind(k Kind) bool {
 func (r *gatekeeperRule) selectsGroup(group string) bool { return r.match.SelectsGroup(group) }
 
 func (r *gatekeeperRule) judge(ctx context.Context, o *Object) judgement {
+	if r.exclusions.excludes(processAudit, o.obj) {
+		return judgement{}
+	}
 	matches, err := r.match.Matches(o.obj, o.namespace)
 	switch {
 	case err != nil:

@@ -121,7 +121,7 @@ violation[{"msg": 7}] { true }`, "error: template Test: msg of a violation is a 
 violation[{"msg": "x"}] { to_number("abc") > 1 }`, "pass"},
 		{"conflict", "package a\nf(x) = 1 { x }\nf(x) = 2 { x }\nviolation[{\"msg\": \"x\"}] { f(true) > 0 }", "error: template Test: rego:3:1: eval_conflict_error: function data.a.f produced conflicting values for the same inputs:\n  1 at rego:2\n  2 at rego:3"},
 		{"inventory", `package a
-violation[{"msg": "x"}] { data.inventory.cluster["v1"] }`, "deferred: the policy reads data.inventory, which is not loaded by this version"},
+violation[{"msg": "x"}] { data.inventory.cluster["v1"] }`, "deferred: the objects of data.inventory are not loaded yet"},
 		{"review of an audit", `package a
 violation[{"msg": msg}] {
   r := input.review

@@ -27,6 +27,11 @@ type Inputs struct {
 	// exist, and Params their objects.
 	ParamKinds []Kind
 	Params     []*unstructured.Unstructured
+	// SyncSets and Configs are Gatekeeper's.
+	SyncSets, Configs []*unstructured.Unstructured
+	// Inventory has the objects of the kinds that InventoryViews of an earlier Set
+	// named. Constraints that read what is not in it are deferred.
+	Inventory *Inventory
 }
 
 // Set is an immutable snapshot of policies.
@@ -38,6 +43,9 @@ type Set struct {
 	memo        *memo
 	admission   map[string]*vap.Policy // by digest
 	paramKinds  []schema.GroupVersionKind
+	// synced are the kinds that SyncSets and the Config name, sorted.
+	synced     []schema.GroupVersionKind
+	exclusions *exclusions
 }
 
 // ParamKinds returns the kinds whose objects the bindings of ValidatingAdmissionPolicies
@@ -104,8 +112,9 @@ func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 		}
 		set.templates[t.template.digest] = t.template
 	}
+	set.addConfig(&in)
 	for _, obj := range in.Constraints {
-		set.add(ctx, obj, byKind[obj.GetKind()], known)
+		set.add(ctx, obj, byKind[obj.GetKind()], in.Inventory, known)
 	}
 	set.addAdmission(&in, previous, known)
 	sort.Slice(set.constraints, func(i, j int) bool { return less(set.constraints[i].ID, set.constraints[j].ID) })
@@ -139,7 +148,7 @@ func less(a, b ConstraintID) bool {
 }
 
 // add compiles a constraint into the set. known are constraints by their digests.
-func (s *Set) add(ctx context.Context, obj *unstructured.Unstructured, t *compiled, known map[string]*Constraint) {
+func (s *Set) add(ctx context.Context, obj *unstructured.Unstructured, t *compiled, inventory *Inventory, known map[string]*Constraint) {
 	id := ConstraintID{Engine: EngineGatekeeper, Kind: obj.GetKind(), Name: obj.GetName()}
 	reject := func(message string) {
 		s.rejections = append(s.rejections, Rejection{
@@ -158,7 +167,7 @@ func (s *Set) add(ctx context.Context, obj *unstructured.Unstructured, t *compil
 		reject(fmt.Sprintf("template %s: %v", t.obj.GetName(), t.err))
 		return
 	}
-	c, audited, err := newConstraint(ctx, id, obj, t.template, s.memo)
+	c, audited, err := newConstraint(ctx, id, obj, t.template, s, inventory)
 	if err != nil {
 		reject(fmt.Sprintf("constraint %s/%s: %v", id.Kind, id.Name, err))
 		return

@@ -11,6 +11,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"policy.example.io/policy-apiserver/pkg/policy/rego"
 )
@@ -81,15 +82,21 @@ func readTemplate(obj *unstructured.Unstructured) (*templateSpec, string, error)
 	if err := json.Unmarshal(data, &spec); err != nil {
 		return nil, "", fmt.Errorf("spec: %w", err)
 	}
-	return &spec, digest([]byte(obj.GetAPIVersion()+"\x00"+obj.GetName()+"\x00"), data), nil
+	parts := [][]byte{[]byte(obj.GetAPIVersion() + "\x00" + obj.GetName() + "\x00"), data}
+	if annotation, ok := obj.GetAnnotations()[syncAnnotation]; ok {
+		parts = append(parts, []byte("\x00"+annotation))
+	}
+	return &spec, digest(parts...), nil
 }
 
-func digest(parts ...[]byte) string {
+func digest(parts ...[]byte) string { return hex.EncodeToString(sum(parts...)[:16]) }
+
+func sum(parts ...[]byte) []byte {
 	h := sha256.New()
 	for _, part := range parts {
 		h.Write(part)
 	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	return h.Sum(nil)
 }
 
 // compileTemplate compiles a template.
@@ -105,7 +112,11 @@ func compileTemplate(obj *unstructured.Unstructured, spec *templateSpec, digest 
 	if err != nil {
 		return nil, err
 	}
-	program, err := compileProgram(spec)
+	required, err := requiredKinds(obj)
+	if err != nil {
+		return nil, err
+	}
+	program, err := compileProgram(spec, required)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +125,9 @@ func compileTemplate(obj *unstructured.Unstructured, spec *templateSpec, digest 
 
 // compileProgram picks the program of a template and compiles it. CEL wins over Rego,
 // and a legacy rego field over code of engine Rego: that one is v0, as is any version
-// but v1. Other engines do not matter if there is one that is known.
-func compileProgram(spec *templateSpec) (program, error) {
+// but v1. Other engines do not matter if there is one that is known. required are the
+// kinds of data.inventory that the template names.
+func compileProgram(spec *templateSpec, required []schema.GroupVersionKind) (program, error) {
 	if n := len(spec.Targets); n != 1 {
 		return nil, fmt.Errorf("spec.targets has %d entries; it must have exactly one, for %s", n, targetName)
 	}
@@ -146,7 +158,7 @@ func compileProgram(spec *templateSpec) (program, error) {
 	if source == nil {
 		return nil, fmt.Errorf("spec.targets[0] has no program; give it rego, or code with an entry of engine %s or %s", engineRego, engineCEL)
 	}
-	return newRegoProgram(*source)
+	return newRegoProgram(*source, required)
 }
 
 func regoSource(content map[string]any) (*rego.Source, error) {

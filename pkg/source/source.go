@@ -36,6 +36,9 @@ type Inventory struct {
 	// Kinds that can be listed, each in its preferred version only, sorted by group
 	// and kind.
 	Kinds []Kind
+	// OtherVersions are Kinds in the further versions that they can be listed in. They
+	// are the same objects.
+	OtherVersions []Kind
 	// FailedGroups are API groups whose kinds are not known at the moment, with the
 	// reason. Kinds of these groups are missing from Kinds but must not be taken
 	// for gone.

@@ -66,6 +66,19 @@ func (t *Tree) Below(name string) *Tree {
 	return out
 }
 
+// Branches returns what is read below the fields of an object: by name, of those that
+// are read by name, and below all others, nil if these are not read.
+func (t *Tree) Branches() (named map[string]*Tree, others *Tree) {
+	if t.whole {
+		return nil, &Tree{whole: true}
+	}
+	named = make(map[string]*Tree, len(t.fields))
+	for name := range t.fields {
+		named[name] = t.Below(name)
+	}
+	return named, t.each
+}
+
 // Paths lists the ends of all paths, sorted: fields are separated by dots, elements
 // are [], and a value that is read as a whole has an asterisk behind it.
 func (t *Tree) Paths() []string {

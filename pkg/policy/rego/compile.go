@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/storage"
-	"github.com/open-policy-agent/opa/v1/storage/inmem"
 
 	"policy.example.io/policy-apiserver/pkg/policy/paths"
 )
@@ -28,11 +26,11 @@ type Source struct {
 type Program struct {
 	compiler *ast.Compiler
 	query    ast.Body
-	store    storage.Store
 	// authorsPackage is the package that the template names, for messages.
 	authorsPackage string
-	// ReadsInventory is true if the program refers to data.inventory.
-	ReadsInventory bool
+	// Inventory is what the program reads of data.inventory, nil if it does not refer
+	// to it.
+	Inventory *paths.Tree
 	// Nondeterministic is true if the program uses built-ins whose answer depends on
 	// more than their arguments, such as the clock.
 	Nondeterministic bool
@@ -84,7 +82,7 @@ func Compile(src Source) (*Program, error) {
 	if src.V1 {
 		options.RegoVersion = ast.RegoV1
 	}
-	p := &Program{store: inmem.New()}
+	p := &Program{}
 	modules := map[string]*ast.Module{}
 	var errs []error
 	module, err := ast.ParseModuleWithOpts("rego", src.Rego, options)

@@ -19,7 +19,7 @@ func outcome(t *testing.T, src Source) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	violations, err := p.Eval(t.Context(), review, ast.ObjectTerm())
+	violations, err := p.Eval(t.Context(), review, ast.ObjectTerm(), nil)
 	if err != nil {
 		return err.Error()
 	}

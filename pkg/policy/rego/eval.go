@@ -46,8 +46,8 @@ const (
 // Eval evaluates the program. A failing built-in is undefined, as in Gatekeeper.
 // The violations are sorted and without duplicates; elements of violation without
 // msg are left out, as in Gatekeeper. The error says where in the program
-// evaluation failed.
-func (p *Program) Eval(ctx context.Context, review, parameters Value) (violations []Violation, err error) {
+// evaluation failed. inventory is nil if there is none.
+func (p *Program) Eval(ctx context.Context, review, parameters Value, inventory *Inventory) (violations []Violation, err error) {
 	defer func() {
 		// A fault of the evaluator costs this evaluation only.
 		if r := recover(); r != nil {
@@ -56,10 +56,13 @@ func (p *Program) Eval(ctx context.Context, review, parameters Value) (violation
 	}()
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
-	err = storage.Txn(ctx, p.store, storage.TransactionParams{}, func(txn storage.Transaction) error {
+	if inventory == nil {
+		inventory = NewInventory(nil)
+	}
+	err = storage.Txn(ctx, inventory.store, storage.TransactionParams{}, func(txn storage.Transaction) error {
 		return topdown.NewQuery(p.query).
 			WithCompiler(p.compiler).
-			WithStore(p.store).
+			WithStore(inventory.store).
 			WithTransaction(txn).
 			WithCancel(cancel).
 			WithInput(ast.ObjectTerm(ast.Item(keyReview, review), ast.Item(keyParameters, parameters))).

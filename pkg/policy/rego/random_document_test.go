@@ -189,7 +189,7 @@ func projectionFault(t *testing.T, p *Program, seed int64, n int) any {
 		if err != nil {
 			t.Fatal(err)
 		}
-		violations, err := p.Eval(t.Context(), value, parameters)
+		violations, err := p.Eval(t.Context(), value, parameters, nil)
 		first, _, _ := strings.Cut(fmt.Sprint(violations, err), "\n")
 		return first
 	}

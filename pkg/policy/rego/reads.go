@@ -6,7 +6,8 @@ import (
 	"policy.example.io/policy-apiserver/pkg/policy/paths"
 )
 
-// reads finds out what compiled modules read of the input. It follows aliases: of
+// reads finds out what compiled modules read of two documents: the input and
+// data.inventory. It follows aliases: of
 // x := input.review.object.spec; y := x.hostPID only hostPID is read. A value is read
 // as a whole where it is compared, given to a built-in function or made part of
 // another value. What the analysis does not know reads everything.
@@ -16,8 +17,10 @@ import (
 type reads struct {
 	compiler *ast.Compiler
 	root     *paths.Tree
-	rules    []*ruleReads
-	byRule   map[*ast.Rule]*ruleReads
+	// inventory is what is read of data.inventory.
+	inventory *paths.Tree
+	rules     []*ruleReads
+	byRule    map[*ast.Rule]*ruleReads
 	// opaque is true if the analysis has given up.
 	opaque bool
 	// settled is true once values have stopped growing: what has none by then is not
@@ -39,9 +42,9 @@ type ruleReads struct {
 	arrays int
 }
 
-// inputReads returns what modules read of the input.
-func inputReads(compiler *ast.Compiler) *paths.Tree {
-	r := &reads{compiler: compiler, root: &paths.Tree{}, byRule: map[*ast.Rule]*ruleReads{}}
+// documentReads returns what modules read of the input and of data.inventory.
+func documentReads(compiler *ast.Compiler) (input, inventory *paths.Tree) {
+	r := &reads{compiler: compiler, root: &paths.Tree{}, inventory: &paths.Tree{}, byRule: map[*ast.Rule]*ruleReads{}}
 	for _, module := range compiler.Modules {
 		for _, rule := range module.Rules {
 			for ; rule != nil; rule = rule.Else {
@@ -61,13 +64,13 @@ func inputReads(compiler *ast.Compiler) *paths.Tree {
 			}
 		}
 		if r.opaque || round == maxRounds {
-			whole := &paths.Tree{}
-			whole.ReadAll()
-			return whole
+			r.root.ReadAll()
+			r.inventory.ReadAll()
+			return r.root, r.inventory
 		}
 		if !r.grown {
 			if r.settled {
-				return r.root
+				return r.root, r.inventory
 			}
 			r.settled = true
 		}
@@ -256,12 +259,7 @@ func (r *reads) ref(rr *ruleReads, ref ast.Ref) *value {
 		return r.steps(rr, r.of(rr, ref[0]), ref[1:])
 	}
 	if len(ref) > 1 && isString(ref[1], "inventory") {
-		// Not part of the input; what it is indexed by may be.
-		for _, index := range ref[2:] {
-			r.pattern(rr, index)
-			r.readAll(r.of(rr, index))
-		}
-		return &value{other: true}
+		return r.steps(rr, &value{nodes: map[*paths.Tree]struct{}{r.inventory: {}}}, ref[2:])
 	}
 	return r.rule(rr, ref)
 }

@@ -301,7 +301,7 @@ func TestProjectionsLookTheSame(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				violations, err := p.Eval(t.Context(), value, parameters)
+				violations, err := p.Eval(t.Context(), value, parameters, nil)
 				return fmt.Sprint(violations, err)
 			}
 			if all, read := say(review), say(projection.Project(review)); all != read {

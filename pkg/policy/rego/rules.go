@@ -127,19 +127,20 @@ func inSet(term *ast.Term, v ast.Var, set bool) bool {
 
 // inspect finds out what a program reads, and whether it says the same each time.
 func (p *Program) inspect(template *ast.Module) {
-	root := inputReads(p.compiler)
+	root, inventory := documentReads(p.compiler)
 	p.Reads = root.Below("review")
 	for _, rule := range template.Rules {
 		// What is in a literal is known to be read. An element that is not one may be a
 		// part of the input, of which msg and details are read.
 		if rule.Head.Name == "violation" && (rule.Head.Key == nil || !isObject(rule.Head.Key)) {
 			p.Reads.ReadAll()
+			inventory.ReadAll()
 		}
 	}
 	for _, module := range p.compiler.Modules {
 		ast.WalkRefs(module, func(ref ast.Ref) bool {
 			if ref[0].Equal(ast.DefaultRootDocument) && len(ref) > 1 && isString(ref[1], "inventory") {
-				p.ReadsInventory = true
+				p.Inventory = inventory
 			}
 			if builtin := ast.BuiltinMap[ref.String()]; builtin != nil && (builtin.Nondeterministic || readsClock[builtin.Name]) {
 				p.Nondeterministic = true

@@ -55,37 +55,49 @@ func newInventory(groups []*metav1.APIGroup, resources []*metav1.APIResourceList
 		if inventory.FailedGroups[group.Name] != nil {
 			continue
 		}
-		inventory.Kinds = append(inventory.Kinds, groupKinds(group, byVersion)...)
+		kinds, others := groupKinds(group, byVersion)
+		inventory.Kinds = append(inventory.Kinds, kinds...)
+		inventory.OtherVersions = append(inventory.OtherVersions, others...)
 	}
-	slices.SortFunc(inventory.Kinds, func(a, b source.Kind) int {
-		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Kind, b.Kind))
-	})
+	slices.SortFunc(inventory.Kinds, compareKinds)
+	slices.SortFunc(inventory.OtherVersions, compareKinds)
 	return inventory
 }
 
+func compareKinds(a, b source.Kind) int {
+	return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Version, b.Version))
+}
+
 // groupKinds returns the kinds of a group in the version that the server prefers,
-// or, for a kind that this version does not have, in the first one that does.
-func groupKinds(group *metav1.APIGroup, byVersion map[string][]metav1.APIResource) []source.Kind {
+// or, for a kind that this version does not have, in the first one that does, and the
+// kinds in their other versions.
+func groupKinds(group *metav1.APIGroup, byVersion map[string][]metav1.APIResource) (kinds, others []source.Kind) {
 	versions := []string{group.PreferredVersion.Version}
 	for _, v := range group.Versions {
 		if v.Version != group.PreferredVersion.Version {
 			versions = append(versions, v.Version)
 		}
 	}
-	var kinds []source.Kind
-	known := map[string]bool{}
+	known := map[string]string{} // version by kind
 	for _, version := range versions {
 		gv := schema.GroupVersion{Group: group.Name, Version: version}
 		for _, resource := range byVersion[gv.String()] {
 			gvk := gv.WithKind(resource.Kind)
-			if known[resource.Kind] || source.Excluded(gvk.GroupKind()) || !streamable(resource) {
+			if source.Excluded(gvk.GroupKind()) || !streamable(resource) {
 				continue
 			}
-			known[resource.Kind] = true
-			kinds = append(kinds, source.Kind{GroupVersionKind: gvk, Resource: resource.Name, Namespaced: resource.Namespaced})
+			kind := source.Kind{GroupVersionKind: gvk, Resource: resource.Name, Namespaced: resource.Namespaced}
+			switch known[resource.Kind] {
+			case "":
+				known[resource.Kind] = version
+				kinds = append(kinds, kind)
+			case version: // a second resource of the kind
+			default:
+				others = append(others, kind)
+			}
 		}
 	}
-	return kinds
+	return kinds, others
 }
 
 // streamable is true for a resource, not a subresource, that can be listed and
@@ -103,6 +115,7 @@ func compareGroupVersions(a, b schema.GroupVersion) int {
 // by their text.
 func equalInventories(a, b *source.Inventory) bool {
 	return slices.Equal(a.Kinds, b.Kinds) &&
+		slices.Equal(a.OtherVersions, b.OtherVersions) &&
 		slices.Equal(a.Problems, b.Problems) &&
 		maps.EqualFunc(a.FailedGroups, b.FailedGroups, func(x, y error) bool { return x.Error() == y.Error() })
 }

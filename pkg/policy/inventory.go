@@ -1,0 +1,324 @@
+package policy
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"policy.example.io/policy-apiserver/pkg/policy/paths"
+	"policy.example.io/policy-apiserver/pkg/policy/rego"
+)
+
+// Which objects the policies of a Set read in data.inventory is found out in three
+// ways: SyncSets and the Config name kinds, the annotation of a template does, and the
+// program itself, where it has the kind in its text. In Gatekeeper only the first
+// loads anything. Of the objects, what the programs read is kept.
+
+// InventoryView says what the policies of a Set read of the objects of a kind in
+// data.inventory.
+type InventoryView struct {
+	Kind Kind
+	// Digest identifies the view: the items of equal views of an object are equal.
+	Digest string
+
+	reads      *paths.Tree
+	projection *paths.Projection
+	exclusions *exclusions
+}
+
+// InventoryItem is what is kept of an object in data.inventory. It is immutable.
+type InventoryItem struct {
+	// Digest of what is kept.
+	Digest [16]byte
+
+	item rego.Item
+}
+
+// Item returns what is kept of an object of the view's kind, nil if that is nothing:
+// its namespace is excluded from syncing.
+func (v *InventoryView) Item(obj *unstructured.Unstructured) (*InventoryItem, error) {
+	if v.exclusions.excludes(processSync, obj) {
+		return nil, nil
+	}
+	value, err := rego.NewValue(v.projection.Project(obj.Object))
+	if err != nil {
+		return nil, fmt.Errorf("%s %s/%s in data.inventory: %w", v.Kind.Kind, obj.GetNamespace(), obj.GetName(), err)
+	}
+	item := &InventoryItem{item: rego.Item{
+		Namespace:    obj.GetNamespace(),
+		GroupVersion: v.Kind.GroupVersion().String(),
+		Kind:         v.Kind.Kind,
+		Name:         obj.GetName(),
+		Value:        value,
+	}}
+	key := fmt.Appendf(nil, "%q %q ", item.item.Namespace, item.item.Name)
+	copy(item.Digest[:], sum(v.projection.AppendKey(key, obj.Object)))
+	return item, nil
+}
+
+// InventoryObjects are the objects of a kind in data.inventory.
+type InventoryObjects struct {
+	View *InventoryView
+	// Items in any order, one for each object.
+	Items []*InventoryItem
+	// Err is why the objects are not known, nil if they are.
+	Err error
+}
+
+// digest of all items, whatever their order.
+func (o *InventoryObjects) digest() string {
+	var all [16]byte
+	for _, item := range o.Items {
+		for i := range all {
+			all[i] ^= item.Digest[i]
+		}
+	}
+	return hex.EncodeToString(all[:])
+}
+
+// Inventory is what is known of the objects that policies read in data.inventory. It
+// is immutable.
+type Inventory struct {
+	objects []InventoryObjects
+	digests []string // of the objects
+	failed  map[string]error
+	// document is made when the first program reads it.
+	document func() *rego.Inventory
+}
+
+// NewInventory returns an Inventory of the objects of kinds. failed are API groups of
+// which it is not known which kinds they have, with the reasons. Neither may be
+// modified any more.
+func NewInventory(objects []InventoryObjects, failed map[string]error) *Inventory {
+	inventory := &Inventory{objects: objects, digests: make([]string, len(objects)), failed: failed}
+	for i := range objects {
+		inventory.digests[i] = objects[i].digest()
+	}
+	inventory.document = sync.OnceValue(func() *rego.Inventory {
+		var items []rego.Item
+		for i := range objects {
+			for _, item := range objects[i].Items {
+				items = append(items, item.item)
+			}
+		}
+		return rego.NewInventory(items)
+	})
+	return inventory
+}
+
+// InventoryViews returns what the policies of the Set read in data.inventory. preferred
+// are kinds in their preferred versions, others the further versions that these are
+// served in: those are only read where the version is named.
+func (s *Set) InventoryViews(preferred, others []Kind) []*InventoryView {
+	var views []*InventoryView
+	add := func(kind Kind, isPreferred bool) {
+		var reads *paths.Tree
+		for _, p := range s.inventoryPrograms() {
+			for i := range p.inventory.patterns {
+				pattern := &p.inventory.patterns[i]
+				named := pattern.kind != "" && (isPreferred || pattern.groupVersion != "")
+				if pattern.selects(kind) && (named || s.syncs(p, kind.GroupVersionKind)) {
+					if reads == nil {
+						reads = &paths.Tree{}
+					}
+					reads.Add(pattern.reads)
+				}
+			}
+		}
+		if reads == nil {
+			return
+		}
+		identity := fmt.Appendf(nil, "%v %s %q %q", kind.GroupVersionKind, kind.Resource, reads.Paths(), s.exclusions.patterns(processSync))
+		views = append(views, &InventoryView{Kind: kind, Digest: digest(identity), reads: reads, projection: paths.NewProjection(reads), exclusions: s.exclusions})
+	}
+	for _, kind := range preferred {
+		add(kind, true)
+	}
+	for _, kind := range others {
+		add(kind, false)
+	}
+	return views
+}
+
+// inventoryPrograms returns the programs of the Set that read data.inventory.
+func (s *Set) inventoryPrograms() []*regoProgram {
+	var out []*regoProgram
+	for _, c := range s.constraints {
+		rule, ok := c.rule.(*gatekeeperRule)
+		if !ok {
+			continue
+		}
+		if p, ok := rule.template.program.(*regoProgram); ok && p.inventory != nil && !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// syncs tells whether a kind is loaded for a program that does not name it.
+func (s *Set) syncs(p *regoProgram, gvk schema.GroupVersionKind) bool {
+	return slices.Contains(s.synced, gvk) || slices.Contains(p.inventory.required, gvk)
+}
+
+// inventoryReads is what a program reads in data.inventory.
+type inventoryReads struct {
+	patterns []inventoryPattern
+	// required are the kinds that the template's annotation names.
+	required []schema.GroupVersionKind
+}
+
+// inventoryPattern is a part of data.inventory.
+type inventoryPattern struct {
+	namespaced bool
+	// groupVersion and kind are empty for any.
+	groupVersion, kind string
+	// reads is what is read of each object.
+	reads *paths.Tree
+}
+
+func (p *inventoryPattern) selects(kind Kind) bool {
+	return p.namespaced == kind.Namespaced &&
+		(p.groupVersion == "" || p.groupVersion == kind.GroupVersion().String()) &&
+		(p.kind == "" || p.kind == kind.Kind)
+}
+
+// newInventoryReads takes what is read of data.inventory apart.
+func newInventoryReads(tree *paths.Tree, required []schema.GroupVersionKind) *inventoryReads {
+	reads := &inventoryReads{required: required}
+	add := func(namespaced bool, tree *paths.Tree) {
+		for groupVersion, kinds := range branches(tree) {
+			for kind, names := range branches(kinds) {
+				reads.patterns = append(reads.patterns, inventoryPattern{namespaced, groupVersion, kind, union(names)})
+			}
+		}
+	}
+	if tree.Reads("cluster") {
+		add(false, tree.Below("cluster"))
+	}
+	if tree.Reads("namespace") {
+		add(true, union(tree.Below("namespace")))
+	}
+	return reads
+}
+
+// branches returns the branches of a tree by name, that of all others by "". A tree of
+// which nothing is read but that it is there has that one: any object makes it so.
+func branches(tree *paths.Tree) map[string]*paths.Tree {
+	named, others := tree.Branches()
+	out := maps.Clone(named)
+	if out == nil {
+		out = map[string]*paths.Tree{}
+	}
+	if others == nil && len(named) == 0 {
+		others = &paths.Tree{}
+	}
+	if others != nil {
+		out[""] = others
+	}
+	return out
+}
+
+// union returns what is read below any field.
+func union(tree *paths.Tree) *paths.Tree {
+	out := &paths.Tree{}
+	for _, branch := range branches(tree) {
+		out.Add(branch)
+	}
+	return out
+}
+
+// programInventory is what there is of data.inventory for a program.
+type programInventory struct {
+	*Inventory
+	digest string
+	// missing says why there is not everything, "" if there is.
+	missing string
+}
+
+// inventoryOf returns what there is for a program that reads data.inventory.
+func (s *Set) inventoryOf(p *regoProgram, inventory *Inventory) *programInventory {
+	out := &programInventory{Inventory: inventory}
+	if inventory == nil {
+		out.missing = "the objects of data.inventory are not loaded yet"
+		out.digest = out.missing
+		return out
+	}
+	var missing []string
+	var parts [][]byte
+	read := map[*InventoryView]struct{}{}
+	unnamed := false
+	for i := range p.inventory.patterns {
+		pattern := &p.inventory.patterns[i]
+		unnamed = unnamed || pattern.kind == ""
+		if gv, err := schema.ParseGroupVersion(pattern.groupVersion); err == nil && pattern.groupVersion != "" {
+			if err := inventory.failed[gv.Group]; err != nil {
+				missing = append(missing, fmt.Sprintf("the kinds of %s are not known: %v", gv, err))
+			}
+		}
+		for j := range inventory.objects {
+			objects := &inventory.objects[j]
+			if _, ok := read[objects.View]; ok || !pattern.selects(objects.View.Kind) {
+				continue
+			}
+			read[objects.View] = struct{}{}
+			if objects.Err != nil {
+				missing = append(missing, fmt.Sprintf("%s %s objects are not known: %v", objects.View.Kind.GroupVersion(), objects.View.Kind.Kind, objects.Err))
+			}
+			parts = append(parts, []byte(objects.View.Digest+inventory.digests[j]))
+		}
+	}
+	if unnamed && len(read) == 0 {
+		missing = append(missing, "it does not say of which kinds; name them in the template's annotation "+syncAnnotation+", or in a SyncSet")
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		out.missing = "the policy reads data.inventory, and " + strings.Join(slices.Compact(missing), "; ")
+	}
+	slices.SortFunc(parts, slices.Compare)
+	out.digest = digest(append(parts, []byte(out.missing))...)
+	return out
+}
+
+// syncAnnotation is where a template names the kinds that it reads in data.inventory.
+const syncAnnotation = "metadata.gatekeeper.sh/requires-sync-data"
+
+// requiredKinds reads the annotation of a template. As in Gatekeeper it is JSON, which
+// may be in quotes: a list of requirements, each of them a list of alternatives, each
+// for all combinations of its groups, versions and kinds. Here all of them that exist
+// are loaded.
+func requiredKinds(template *unstructured.Unstructured) ([]schema.GroupVersionKind, error) {
+	text, ok := template.GetAnnotations()[syncAnnotation]
+	if !ok {
+		return nil, nil
+	}
+	var requirements [][]struct {
+		Groups   []string `json:"groups"`
+		Versions []string `json:"versions"`
+		Kinds    []string `json:"kinds"`
+	}
+	decoder := json.NewDecoder(strings.NewReader(strings.Trim(text, "\n\"")))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&requirements); err != nil {
+		return nil, fmt.Errorf(`metadata.annotations[%s]: %w; it has to be a list of lists, such as [[{"groups": [""], "versions": ["v1"], "kinds": ["Service"]}]]`, syncAnnotation, err)
+	}
+	var out []schema.GroupVersionKind
+	for _, alternatives := range requirements {
+		for _, a := range alternatives {
+			for _, group := range a.Groups {
+				for _, version := range a.Versions {
+					for _, kind := range a.Kinds {
+						out = append(out, schema.GroupVersionKind{Group: group, Version: version, Kind: kind})
+					}
+				}
+			}
+		}
+	}
+	return out, nil
+}
