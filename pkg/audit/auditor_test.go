@@ -107,6 +107,7 @@ func (h *harness) start() {
 	if err != nil {
 		h.Fatalf("new auditor: %v", err)
 	}
+	a.planner.referenceDelay = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	h.db, h.a, h.cancel, h.done = db, a, cancel, make(chan error, 1)
 	go func() { h.done <- a.Run(ctx) }()

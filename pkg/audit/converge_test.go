@@ -48,7 +48,8 @@ func TestConvergence(t *testing.T) {
 
 func seed1(t testing.TB, src *fakeSource) {
 	src.addKind("constraints.gatekeeper.sh", "v1beta1", "NeedLabel", "needlabel", false)
-	src.apply(t, template("NeedLabel", "v0"))
+	src.addKind("constraints.gatekeeper.sh", "v1beta1", "NeedUnique", "needunique", false)
+	src.apply(t, template("NeedLabel", "v0"), takenTemplate)
 	for i := range 3 {
 		src.apply(t, object("v1", "Namespace", "", fmt.Sprintf("ns%d", i), "tier: gold"))
 	}
@@ -74,6 +75,8 @@ func randomStep(t testing.TB, random *rand.Rand, src *fakeSource, h *harness) {
 		src.apply(t, constraint("NeedLabel", constraintName, kinds, []string{"owner", "team"}[random.IntN(2)], selector))
 	case n < 80:
 		src.remove(constraintKind, "", constraintName)
+	case n < 82:
+		src.apply(t, uniqueConstraint)
 	case n < 84:
 		src.apply(t, template("NeedLabel", fmt.Sprintf("v%d", random.IntN(3))))
 	case n < 88:

@@ -24,6 +24,7 @@ type fakeSource struct {
 
 	mu           sync.Mutex
 	kinds        map[schema.GroupKind]source.Kind
+	others       []source.Kind // in other versions
 	objects      map[schema.GroupKind]map[source.ObjectKey]*unstructured.Unstructured
 	failedGroups map[string]error
 	failing      map[schema.GroupKind]error // lists of these kinds fail
@@ -65,6 +66,14 @@ func (f *fakeSource) addKind(group, version, kind, resource string, namespaced b
 	f.signal()
 }
 
+// addVersion adds a version in which a kind's objects can be had as well.
+func (f *fakeSource) addVersion(group, version, kind, resource string, namespaced bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.others = append(f.others, source.Kind{GroupVersionKind: schema.GroupVersionKind{Group: group, Version: version, Kind: kind}, Resource: resource, Namespaced: namespaced})
+	f.signal()
+}
+
 func (f *fakeSource) removeKind(gk schema.GroupKind) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,6 +101,7 @@ func (f *fakeSource) Inventory(context.Context) (*source.Inventory, error) {
 			inventory.Kinds = append(inventory.Kinds, kind)
 		}
 	}
+	inventory.OtherVersions = append(inventory.OtherVersions, f.others...)
 	sort.Slice(inventory.Kinds, func(i, j int) bool {
 		return inventory.Kinds[i].GroupKind().String() < inventory.Kinds[j].GroupKind().String()
 	})

@@ -203,24 +203,6 @@ func libraryCases() []testCase {
 		program("library in v1", v1("package test\nimport data.lib.a\nviolation contains {\"msg\": a.x} if true", "package lib.a\nx := \"v1\" if true")),
 		program("library of v0 in v1", v1("package test\nimport data.lib.a\nviolation contains {\"msg\": a.x} if true", "package lib.a\nx = \"v0\" { true }")),
 		program("library in code", code("v0", "package test\nimport data.lib.helper\nviolation[{\"msg\": helper.name}] { true }", helper)),
-		{
-			name: "inventory", templates: []string{v0(`package test
-violation[{"msg": msg}] { data.inventory.namespace[ns][version].Pod[name]; msg := sprintf("%v %v %v", [ns, version, name]) }
-violation[{"msg": msg}] { data.inventory.cluster[version][kind][name]; msg := sprintf("%v %v %v", [version, kind, name]) }`)},
-			constraints: []string{"{}"}, inventory: []string{stock["pod in kube-system"], stock["namespace"], stock["custom"]},
-		},
-		{
-			name: "inventory that is empty", templates: []string{v0("package test\nviolation[{\"msg\": \"x\"}] { not data.inventory.cluster.v1.Pod }")},
-			constraints: []string{"{}"},
-		},
-		{
-			name: "inventory in a library", templates: []string{v0("package test\nimport data.lib.a\nviolation[{\"msg\": \"x\"}] { a.pods > 0 }", "package lib.a\npods = count(data.inventory.namespace[\"kube-system\"].v1.Pod)")},
-			constraints: []string{"{}"}, inventory: []string{stock["pod in kube-system"]},
-		},
-		{
-			name: "inventory of numbers", templates: []string{v0(says(`w := data.inventory.namespace.shop["example.com/v2beta1"].Widget["shop-widget"]; msg := json.marshal(w.spec)`))},
-			constraints: []string{"{}"}, inventory: []string{stock["custom"]},
-		},
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func allCases() []testCase {
-	return slices.Concat(templateCases(), constraintCases(), regoCases(), libraryCases(), valueCases(), reviewCases(), matchCases(), enforcementCases(), celCases(), celMessageCases())
+	return slices.Concat(templateCases(), constraintCases(), regoCases(), libraryCases(), inventoryCases(), valueCases(), reviewCases(), matchCases(), enforcementCases(), celCases(), celMessageCases())
 }
 
 // TestCases asks Gatekeeper, as it is released, and this engine.
@@ -26,7 +26,7 @@ func TestCases(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ran++
 			q := c.question(t)
-			compare(t, c.name, q.ours(t.Context()), q.theirs(t.Context(), t, released.ask))
+			compare(t, c.name, q.ours(t.Context(), t), q.theirs(t.Context(), t, released.ask))
 		})
 	}
 	if ran < len(seen) {
@@ -45,7 +45,7 @@ func TestCases(t *testing.T) {
 // benchmark has, on what needs no CEL, so that the benchmark compares with the
 // engine that is released.
 func TestVersions(t *testing.T) {
-	for _, c := range slices.Concat(regoCases(), libraryCases(), valueCases(), reviewCases(), matchCases(), enforcementCases()) {
+	for _, c := range slices.Concat(regoCases(), libraryCases(), inventoryCases(), valueCases(), reviewCases(), matchCases(), enforcementCases()) {
 		t.Run(c.name, func(t *testing.T) {
 			q := c.question(t)
 			old, new := q.theirs(t.Context(), t, released.ask), q.theirs(t.Context(), t, inProcess)
@@ -93,7 +93,7 @@ func TestCorpusAgrees(t *testing.T) {
 				name := obj.GetKind() + " " + obj.GetNamespace() + "/" + obj.GetName() + "@" + obj.GetResourceVersion()
 				q.objects = append(q.objects, object{name, obj, objects.Namespace(obj)})
 			}
-			compare(t, name, q.ours(t.Context()), q.theirs(t.Context(), t, inProcess))
+			compare(t, name, q.ours(t.Context(), t), q.theirs(t.Context(), t, inProcess))
 		})
 	}
 }

@@ -143,7 +143,7 @@ func TestMatch(t *testing.T) {
 				"metadata": document{"name": fmt.Sprintf("c%d", i)}, "spec": document{"match": block},
 			}})
 		}
-		compare(rt, "random match blocks", q.ours(t.Context()), q.theirs(t.Context(), rt, inProcess))
+		compare(rt, "random match blocks", q.ours(t.Context(), rt), q.theirs(t.Context(), rt, inProcess))
 		checkForKind(rt, q)
 	})
 }

@@ -107,8 +107,12 @@ func (q *question) verdicts(rejections map[string]string) (map[subject]verdict, 
 }
 
 // ours asks this engine.
-func (q *question) ours(ctx context.Context) map[subject]verdict {
-	set := engine.Compile(ctx, q.templates, q.constraints)
+func (q *question) ours(ctx context.Context, t reporter) map[subject]verdict {
+	t.Helper()
+	set, err := engine.CompileSynced(ctx, q.templates, q.constraints, q.inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
 	out, begin := q.verdicts(set.Rejected())
 	for _, c := range q.constraints {
 		begin(constraintID(c))

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -30,6 +31,43 @@ type Set struct {
 // Compile compiles policies. Nothing is kept from one call to the next.
 func Compile(ctx context.Context, templates, constraints []*unstructured.Unstructured) *Set {
 	return &Set{policy.Compile(ctx, policy.Inputs{Templates: templates, Constraints: constraints}, nil)}
+}
+
+// CompileSynced compiles policies with objects in data.inventory, whose kinds a SyncSet
+// names.
+func CompileSynced(ctx context.Context, templates, constraints, inventory []*unstructured.Unstructured) (*Set, error) {
+	in := policy.Inputs{Templates: templates, Constraints: constraints}
+	var kinds []policy.Kind
+	var entries []any
+	for _, obj := range inventory {
+		kind := kindOf(obj)
+		if slices.Contains(kinds, kind) {
+			continue
+		}
+		kinds = append(kinds, kind)
+		entries = append(entries, map[string]any{"group": kind.Group, "version": kind.Version, "kind": kind.Kind})
+	}
+	in.SyncSets = []*unstructured.Unstructured{{Object: map[string]any{
+		"apiVersion": "syncset.gatekeeper.sh/v1alpha1", "kind": "SyncSet", "metadata": map[string]any{"name": "all"}, "spec": map[string]any{"gvks": entries},
+	}}}
+	set := policy.Compile(ctx, in, nil)
+	var objects []policy.InventoryObjects
+	for _, view := range set.InventoryViews(kinds, nil) {
+		of := policy.InventoryObjects{View: view}
+		for _, obj := range inventory {
+			if kindOf(obj) != view.Kind {
+				continue
+			}
+			item, err := view.Item(obj)
+			if err != nil {
+				return nil, err
+			}
+			of.Items = append(of.Items, item)
+		}
+		objects = append(objects, of)
+	}
+	in.Inventory = policy.NewInventory(objects, nil)
+	return &Set{policy.Compile(ctx, in, set)}, nil
 }
 
 // Rejected returns why templates, by kind, and constraints, by kind/name, cannot
