@@ -70,6 +70,10 @@ func (b *Binding) Judge(ctx context.Context, s Subject, params Params) Verdict {
 	case b.Policy.deferred != "":
 		return Verdict{Outcome: Deferred, Message: b.Policy.deferred}
 	}
+	if versions := b.Policy.match.otherVersions(s.attributes(operation)); len(versions) > 0 {
+		return Verdict{Outcome: Deferred, Message: fmt.Sprintf("policy %s: spec.matchConstraints.resourceRules name %s of %s, to which a kube-apiserver converts objects, and the object is read as %s; name that version",
+			b.Policy.Name, strings.Join(versions, ", "), s.Resource.GroupResource(), s.Resource.Version)}
+	}
 	in := cel.Input{Object: s.Object, Resource: s.Resource, Operation: string(operation)}
 	if s.Namespaced {
 		in.Namespace = s.Namespace

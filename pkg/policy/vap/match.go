@@ -67,6 +67,8 @@ type matcher struct {
 type rule struct {
 	admissionregistrationv1.RuleWithOperations
 	names []string // none are all
+	// versions are the API versions as written.
+	versions []string
 }
 
 func newMatcher(r *admissionregistrationv1.MatchResources) (*matcher, error) {
@@ -94,7 +96,7 @@ func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 func newRules(list []admissionregistrationv1.NamedRuleWithOperations, exact bool) []rule {
 	var out []rule
 	for _, named := range list {
-		r := rule{RuleWithOperations: named.RuleWithOperations, names: named.ResourceNames}
+		r := rule{RuleWithOperations: named.RuleWithOperations, names: named.ResourceNames, versions: named.APIVersions}
 		if !exact {
 			r.APIVersions = []string{"*"}
 		}
@@ -120,6 +122,24 @@ func (m *matcher) matchesResource(attr admission.Attributes) bool {
 		return false
 	}
 	return len(m.rules) == 0 || slices.ContainsFunc(m.rules, matches)
+}
+
+// otherVersions returns the versions that the rules name which select the object of a
+// request, if none of them is the request's: a kube-apiserver would convert the object
+// to one of these.
+func (m *matcher) otherVersions(attr admission.Attributes) []string {
+	var versions []string
+	for _, r := range m.rules {
+		if !r.matches(attr) {
+			continue
+		}
+		if slices.Contains(r.versions, "*") || slices.Contains(r.versions, attr.GetResource().Version) {
+			return nil
+		}
+		versions = append(versions, r.versions...)
+	}
+	slices.Sort(versions)
+	return slices.Compact(versions)
 }
 
 // matchesKind tells whether the rules select an object of some name.
@@ -189,6 +209,11 @@ func (b *Binding) SelectsKind(gvr schema.GroupVersionResource, namespaced bool) 
 	return false
 }
 
+// attributes of a request for an object.
+func (s *Subject) attributes(operation admission.Operation) admission.Attributes {
+	return admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, s.namespace(), s.Object.GetName(), s.Resource, "", operation, nil, false, nil)
+}
+
 // matches tells whether policy and binding match an object, and of which operation
 // the request is that they match.
 func (b *Binding) matches(s *Subject) (operation admission.Operation, ok bool, err error) {
@@ -196,7 +221,7 @@ func (b *Binding) matches(s *Subject) (operation admission.Operation, ok bool, e
 		return "", false, nil
 	}
 	for _, o := range operations() {
-		attr := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, s.namespace(), s.Object.GetName(), s.Resource, "", o, nil, false, nil)
+		attr := s.attributes(o)
 		if b.Policy.match.matchesResource(attr) && b.match.matchesResource(attr) {
 			operation = o
 			break

@@ -127,6 +127,11 @@ func (f *fakeParams) List(gvk schema.GroupVersionKind, namespace string, selecto
 	return out
 }
 
+// inVersions is a policy for Pods in some versions that denies everything.
+func inVersions(versions, more string) string {
+	return fmt.Sprintf(`matchConstraints: {%sresourceRules: [{apiGroups: [""], apiVersions: [%s], resources: [pods], operations: ["*"]}]}`, more, versions) + "\n" + never
+}
+
 func TestJudge(t *testing.T) {
 	const missing = "object.spec.absent == 1"
 	for name, tc := range map[string]struct {
@@ -160,6 +165,11 @@ func TestJudge(t *testing.T) {
 		"namespaceObject of a Namespace":  {policy: forAll + `validations: [{expression: 'namespaceObject == null && request.namespace == "shop"'}]`, subject: namespaceSubject, want: []string{"pass"}},
 		"user":                            {policy: forPods + `validations: [{expression: 'request.userInfo.username == "a"'}]`, want: []string{"deferred", "the policy needs what only a request has: request.userInfo (in spec.validations[0].expression)"}},
 		"user of others":                  {policy: forPods + `validations: [{expression: 'request.userInfo.username == "a"'}]`, subject: node, want: []string{"not matched"}},
+		"another version":                 {policy: inVersions("v1beta1, v1alpha1", ""), want: []string{"deferred", "policy p: spec.matchConstraints.resourceRules name v1alpha1, v1beta1 of pods, to which a kube-apiserver converts objects, and the object is read as v1; name that version"}},
+		"another version, exactly":        {policy: inVersions("v1beta1", "matchPolicy: Exact, "), want: []string{"not matched"}},
+		"its version among others":        {policy: inVersions("v1beta1, v1", ""), want: []string{"fail", "denied"}},
+		"any version":                     {policy: inVersions("'*'", ""), want: []string{"fail", "denied"}},
+		"another version, not selected":   {policy: inVersions("v1beta1", "objectSelector: {matchLabels: {no: such}}, "), want: []string{"not matched"}},
 		"old object, user and authorizer": {policy: forPods + "matchConditions: [{name: a, expression: 'request.userInfo.username == \"a\"'}]\nvariables: [{name: v, expression: 'oldObject == null'}]\nvalidations: [{expression: 'variables.v'}, {expression: 'authorizer.requestResource.check(\"get\").allowed()'}]", want: []string{"deferred", "the policy needs what only a request has: request.userInfo (in spec.matchConditions[0].expression), oldObject (in spec.variables[0].expression), authorizer (in spec.validations[1].expression)"}},
 		"params without a kind":           {policy: forPods + never, binding: "paramRef: {name: c, parameterNotFoundAction: Deny}", want: []string{"fail", "denied"}},
 		"params without a reference":      {policy: forPods + "paramKind: {apiVersion: v1, kind: ConfigMap}\nvalidations: [{expression: 'params == null'}]", want: []string{"pass"}},
