@@ -1,7 +1,6 @@
 package rego
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -84,45 +83,6 @@ func checkData(m *ast.Module) []error {
 var readsClock = map[string]bool{
 	ast.CryptoX509ParseAndVerifyCertificates.Name:            true,
 	ast.CryptoX509ParseAndVerifyCertificatesWithOptions.Name: true,
-}
-
-// checkSelfContained refuses the equality of a variable and a value that has the
-// variable in a set: the evaluator would make a set that contains itself, and end the
-// process when it looks into it.
-func checkSelfContained(compiler *ast.Compiler) error {
-	var errs []error
-	for _, module := range compiler.Modules {
-		ast.WalkExprs(module, func(expr *ast.Expr) bool {
-			if !expr.IsEquality() || len(expr.Operands()) != 2 {
-				return false
-			}
-			for i := range 2 {
-				if v, ok := expr.Operand(i).Value.(ast.Var); ok && inSet(expr.Operand(1-i), v, false) {
-					errs = append(errs, at(expr.Location, "a value cannot be equal to one that contains it in a set; compare its elements"))
-				}
-			}
-			return false
-		})
-	}
-	return errors.Join(errs...)
-}
-
-// inSet tells whether a literal has a variable inside a set.
-func inSet(term *ast.Term, v ast.Var, set bool) bool {
-	found := false
-	part := func(e *ast.Term) { found = found || inSet(e, v, set) }
-	switch t := term.Value.(type) {
-	case ast.Var:
-		return set && t == v
-	case ast.Set:
-		set = true
-		t.Foreach(part)
-	case *ast.Array:
-		t.Foreach(part)
-	case ast.Object:
-		t.Foreach(func(k, e *ast.Term) { part(k); part(e) })
-	}
-	return found
 }
 
 // inspect finds out what a program reads, and whether it says the same each time.
