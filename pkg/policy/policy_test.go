@@ -351,17 +351,3 @@ func BenchmarkReview(b *testing.B) {
 		Review(context.Background(), subject(pod, nil), set.Constraints())
 	}
 }
-
-func FuzzCompile(f *testing.F) {
-	f.Add(testTemplate(needLabel), testConstraint("c", "parameters: {}"))
-	f.Fuzz(func(t *testing.T, template, constraint string) {
-		var objs [2]unstructured.Unstructured
-		for i, text := range []string{template, constraint} {
-			if err := yaml.Unmarshal([]byte(text), &objs[i].Object); err != nil || objs[i].Object == nil {
-				t.Skip()
-			}
-		}
-		set := Compile(context.Background(), Inputs{Templates: []*unstructured.Unstructured{&objs[0]}, Constraints: []*unstructured.Unstructured{&objs[1]}}, nil)
-		Review(context.Background(), subject(&objs[1], nil), set.Constraints())
-	})
-}
