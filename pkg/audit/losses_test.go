@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/source"
 )

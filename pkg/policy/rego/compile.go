@@ -54,9 +54,13 @@ const (
 	refusing = ": policies may not use this built-in function here, because "
 )
 
+// externalData is a function that Gatekeeper adds.
+const externalData = "external_data"
+
 // forbiddenBuiltins are built-in functions that programs may not use, and why.
 var forbiddenBuiltins = map[string]string{
 	"bits.lsh":                memory,
+	externalData:              reaches,
 	"graph.reachable_paths":   endless,
 	"http.send":               reaches,
 	"json.match_schema":       files,
