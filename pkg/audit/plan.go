@@ -1,8 +1,91 @@
 package audit
 
 import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"policy.example.io/policy-apiserver/pkg/policy"
+	"policy.example.io/policy-apiserver/pkg/source"
 )
+
+// desiredKind is a kind that constraints select.
+type desiredKind struct {
+	kind        source.Kind
+	constraints []*policy.Constraint
+	set         *constraintSet
+}
+
+// desiredKinds returns the kinds to audit. Kinds of API groups whose discovery
+// fails are taken from the plan before.
+func (p *planner) desiredKinds() map[schema.GroupKind]*desiredKind {
+	desired := map[schema.GroupKind]*desiredKind{}
+	add := func(kind source.Kind) {
+		gk := kind.GroupKind()
+		if constraints := p.set.ForKind(policy.Kind(kind)); len(constraints) > 0 && desired[gk] == nil {
+			desired[gk] = &desiredKind{kind: kind, constraints: constraints}
+		}
+	}
+	for _, kind := range p.inventory.Kinds {
+		add(kind)
+	}
+	for gk, old := range p.planned {
+		if p.inventory.FailedGroups[gk.Group] != nil {
+			add(old.source())
+		}
+	}
+	return desired
+}
+
+// dropKinds ends the audit of kinds that are not desired any more. A kind that
+// constraints of an unknown kind were applied to may still be.
+func (p *planner) dropKinds(desired map[schema.GroupKind]*desiredKind, unknownKinds map[string]struct{}) {
+	for gk, old := range p.planned {
+		if desired[gk] != nil || len(constraintsOf(old, unknownKinds)) > 0 {
+			continue
+		}
+		if stream := p.streams[gk]; stream != nil {
+			if p.cachesOf(gk).none() {
+				stream.stop()
+				delete(p.streams, gk)
+			} else {
+				stream.narrow(nil, &dropKind{a: p.a, gk: gk})
+				delete(p.planned, gk)
+				continue
+			}
+		}
+		p.a.submit(&dropKind{a: p.a, gk: gk})
+		delete(p.planned, gk)
+	}
+}
+
+// adopt makes the constraint set of a kind current and tells whether the kind has
+// to be listed anew for it.
+func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[string]struct{}, pending pendingChanges) bool {
+	old := p.planned[gk]
+	stream := p.streams[gk]
+	d.set = p.a.sets.allocate(gk, d.constraints)
+	d.set.unknownKinds = unknownKinds
+	op := &savePlan{a: p.a, gk: gk, plan: newPlannedKind(d), dropped: droppedConstraints(old, d, unknownKinds)}
+	op.plan.Constraints = append(op.plan.Constraints, constraintsOf(old, unknownKinds)...)
+	p.planned[gk] = op.plan
+	listAgain := stream == nil || stream.set.empty() || stream.kind != d.kind || stream.kindCaches != p.cachesOf(gk) ||
+		!stream.set.contains(d.set) || pending.namespaces && d.set.needsNamespace
+	if _, ok := pending.kinds[gk]; ok {
+		listAgain = true
+	}
+	switch {
+	case !listAgain && stream.set.id == d.set.id && d.set.contains(stream.set) && len(op.dropped) == 0:
+		return false
+	case !listAgain:
+		stream.narrow(d.set, op)
+		return false
+	}
+	if stream != nil {
+		stream.stop()
+		delete(p.streams, gk)
+	}
+	p.a.submit(op)
+	return true
+}
 
 // constraintsOf returns the constraints of these kinds that a kind was audited
 // under.

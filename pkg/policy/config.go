@@ -139,7 +139,7 @@ func (s *Set) addConfig(in *Inputs) {
 }
 
 func (e *exclusions) add(p process, patterns []string) {
-	all := append(e.namespaces[p], patterns...)
+	all := slices.Concat(e.namespaces[p], patterns)
 	slices.Sort(all)
 	e.namespaces[p] = slices.Compact(all)
 }

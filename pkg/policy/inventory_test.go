@@ -117,36 +117,49 @@ func TestInventoryViews(t *testing.T) {
 		want           []string
 	}{
 		{name: "kind in the text", template: testTemplate(uniqueHost), want: []string{
-			"networking.k8s.io/v1 Ingress [.metadata.name* .metadata.namespace* .spec.rules[].host*]"}},
+			"networking.k8s.io/v1 Ingress [.metadata.name* .metadata.namespace* .spec.rules[].host*]",
+		}},
 		{name: "kinds in the text", template: program(`data.inventory.namespace[_].v1[["Pod", "Service"][_]][_].spec.x == 1`), want: []string{
-			"v1 Service [.spec.x]", "v1 Pod [.spec.x]"}},
+			"v1 Service [.spec.x]", "v1 Pod [.spec.x]",
+		}},
 		{name: "version and kind in the text", template: program(`data.inventory.namespace.a["v1"].Service[_].spec.selector.app == "x"`), want: []string{
-			"v1 Service [.spec.selector.app]"}},
+			"v1 Service [.spec.selector.app]",
+		}},
 		{name: "a version that is not the preferred one", template: program(`data.inventory.namespace[_]["autoscaling/v1"].HorizontalPodAutoscaler[_].spec.x`), want: []string{
-			"autoscaling/v1 HorizontalPodAutoscaler [.spec.x]"}},
+			"autoscaling/v1 HorizontalPodAutoscaler [.spec.x]",
+		}},
 		{name: "all of a kind", template: program(`x := data.inventory.cluster[_].Node; json.marshal(x) == ""`), want: []string{
-			"v1 Node [*]"}},
+			"v1 Node [*]",
+		}},
 		{name: "how many there are", template: program(`x := data.inventory.cluster[_].Node; count(x) > 1`), want: []string{
-			"v1 Node []"}},
+			"v1 Node []",
+		}},
 		{name: "that there is one", template: program(`data.inventory.cluster["v1"]["Node"].a`), want: []string{
-			"v1 Node []"}},
+			"v1 Node []",
+		}},
 		{name: "that there are some", template: program(`data.inventory.cluster["v1"]["Node"]`), want: []string{
-			"v1 Node []"}},
+			"v1 Node []",
+		}},
 		{name: "scope", template: program(`data.inventory.namespace[_]["v1"].Node[_].spec`), want: []string{}},
 		{name: "two programs' worth", template: program(`data.inventory.cluster.v1.Node[_].spec.a; data.inventory.cluster[_].Node[_].status.b`), want: []string{
-			"v1 Node [.spec.a .status.b]"}},
+			"v1 Node [.spec.a .status.b]",
+		}},
 		{name: "nothing but that it is there", template: program(`data.inventory`), want: []string{}},
 		{name: "no kind is named", template: program(`data.inventory.namespace[_][_][_][_].spec.x`), want: []string{}},
 		{name: "SyncSet and Config", template: program(`data.inventory.namespace[_][_][_][_].spec.x`), more: syncAllInputs, want: []string{
-			"v1 Pod [.spec.x]", "autoscaling/v1 HorizontalPodAutoscaler [.spec.x]"}},
+			"v1 Pod [.spec.x]", "autoscaling/v1 HorizontalPodAutoscaler [.spec.x]",
+		}},
 		{name: "all of it", template: program(`x := data.inventory; json.marshal(x) == ""`), more: syncAllInputs, want: []string{
-			"v1 Pod [*]", "v1 Node [*]", "autoscaling/v1 HorizontalPodAutoscaler [*]"}},
+			"v1 Pod [*]", "v1 Node [*]", "autoscaling/v1 HorizontalPodAutoscaler [*]",
+		}},
 		{name: "annotation", template: withAnnotation(program(`data.inventory.namespace[_][_][_][_].spec.x`),
 			`"[[{"groups": ["", "apps"], "versions": ["v1"], "kinds": ["Service", "Node"]}], [{"groups": ["autoscaling"], "versions": ["v1", "v2"], "kinds": ["HorizontalPodAutoscaler"]}]]"`), want: []string{
-			"v1 Service [.spec.x]", "autoscaling/v2 HorizontalPodAutoscaler [.spec.x]", "autoscaling/v1 HorizontalPodAutoscaler [.spec.x]"}},
+			"v1 Service [.spec.x]", "autoscaling/v2 HorizontalPodAutoscaler [.spec.x]", "autoscaling/v1 HorizontalPodAutoscaler [.spec.x]",
+		}},
 		{name: "a library that reads on", template: strings.Replace(testTemplate("package a\nimport data.lib.x\nviolation[{\"msg\": \"x\"}] { x.app(data.inventory.namespace[_].v1.Pod[_]) }"),
 			"    rego:", "    libs: [\"package lib.x\\napp(o) { o.metadata.labels.app }\"]\n    rego:", 1), want: []string{
-			"v1 Pod [.metadata.labels.app]"}},
+			"v1 Pod [.metadata.labels.app]",
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			set := Compile(context.Background(), inputsOf(t, append(tc.more, tc.template, testConstraint("c", "match: {}"))...), nil)
@@ -239,12 +252,18 @@ violation[{"msg": msg}] { msg := json.marshal(data.inventory) }`), testConstrain
 		want    string
 	}{
 		{nil, `{}`},
-		{[]string{"{apiVersion: v1, kind: Node, metadata: {name: node}, status: {a: 1.5, b: 9007199254740993}}"},
-			`{"cluster": {"v1": {"Node": {"node": {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}, "status": {"a": 1.5, "b": 9007199254740993}}}}}}`},
-		{[]string{"{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: a}}", "{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: h, namespace: a}}",
-			"{apiVersion: v1, kind: Service, metadata: {name: not-synced, namespace: a}}"},
+		{
+			[]string{"{apiVersion: v1, kind: Node, metadata: {name: node}, status: {a: 1.5, b: 9007199254740993}}"},
+			`{"cluster": {"v1": {"Node": {"node": {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}, "status": {"a": 1.5, "b": 9007199254740993}}}}}}`,
+		},
+		{
+			[]string{
+				"{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: a}}", "{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: h, namespace: a}}",
+				"{apiVersion: v1, kind: Service, metadata: {name: not-synced, namespace: a}}",
+			},
 			`{"namespace": {"a": {"autoscaling/v1": {"HorizontalPodAutoscaler": {"h": {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h", "namespace": "a"}}}}, ` +
-				`"v1": {"Pod": {"p": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "a"}}}}}}}`},
+				`"v1": {"Pod": {"p": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "a"}}}}}}}`,
+		},
 	} {
 		var objects []*unstructured.Unstructured
 		for _, m := range tc.objects {
@@ -316,13 +335,19 @@ func TestConfigMistakes(t *testing.T) {
 		return "{apiVersion: config.gatekeeper.sh/v1alpha1, kind: Config, metadata: {name: config, namespace: a}, spec: " + spec + "}"
 	}
 	for _, tc := range []struct{ manifest, want string }{
-		{config("{match: [{processes: [Audit], excludedNamespaces: [a]}]}"),
-			`Config config: spec.match[0].processes: "Audit" is no process; it is one of audit, sync, webhook, mutation-webhook and *`},
+		{
+			config("{match: [{processes: [Audit], excludedNamespaces: [a]}]}"),
+			`Config config: spec.match[0].processes: "Audit" is no process; it is one of audit, sync, webhook, mutation-webhook and *`,
+		},
 		{config("{match: 7}"), "Config config: spec: "},
-		{config("{sync: {syncOnly: [{kind: Pod}]}}"),
-			"Config config: spec.sync.syncOnly[0] has no version or no kind; give it both, and the group unless it is the core group"},
-		{"{apiVersion: syncset.gatekeeper.sh/v1alpha1, kind: SyncSet, metadata: {name: s}, spec: {gvks: [{version: v1, kind: Pod}, {group: apps, version: v1}]}}",
-			"SyncSet s: spec.gvks[1] has no version or no kind; give it both, and the group unless it is the core group"},
+		{
+			config("{sync: {syncOnly: [{kind: Pod}]}}"),
+			"Config config: spec.sync.syncOnly[0] has no version or no kind; give it both, and the group unless it is the core group",
+		},
+		{
+			"{apiVersion: syncset.gatekeeper.sh/v1alpha1, kind: SyncSet, metadata: {name: s}, spec: {gvks: [{version: v1, kind: Pod}, {group: apps, version: v1}]}}",
+			"SyncSet s: spec.gvks[1] has no version or no kind; give it both, and the group unless it is the core group",
+		},
 		{"{apiVersion: syncset.gatekeeper.sh/v1alpha1, kind: SyncSet, metadata: {name: s}, spec: 7}", "SyncSet s: spec: "},
 	} {
 		set := Compile(context.Background(), inputsOf(t, append(all, tc.manifest)...), nil)
