@@ -74,7 +74,7 @@ func newFinding(gk schema.GroupKind, obj *unstructured.Unstructured, v *policy.V
 		Resource:           resourceReference(gk, obj),
 		Owner:              topController(obj),
 		LastWriter:         lastWriter(obj),
-		EnforcementAction:  v.Constraint.EnforcementAction,
+		EnforcementAction:  v.EnforcementAction,
 		EnforcementActions: v.Constraint.EnforcementActions,
 		Result:             resultOf(v.Outcome),
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ const (
 	templateGroup   = "templates.gatekeeper.sh"
 	constraintGroup = "constraints.gatekeeper.sh"
 	admissionGroup  = "admissionregistration.k8s.io"
+	expansionGroup  = "expansion.gatekeeper.sh"
 
 	// planDelay collects changes of policies and kinds before a new plan is made.
 	planDelay = 200 * time.Millisecond
@@ -28,14 +30,15 @@ const (
 
 // Kinds of policies, besides those of constraints.
 var (
-	templateKind         = schema.GroupKind{Group: templateGroup, Kind: "ConstraintTemplate"}
-	admissionPolicyKind  = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicy"}
-	admissionBindingKind = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicyBinding"}
+	templateKind          = schema.GroupKind{Group: templateGroup, Kind: "ConstraintTemplate"}
+	admissionPolicyKind   = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicy"}
+	admissionBindingKind  = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicyBinding"}
+	expansionTemplateKind = schema.GroupKind{Group: expansionGroup, Kind: "ExpansionTemplate"}
 )
 
 // isPolicyKind tells whether objects of a kind are policies.
 func isPolicyKind(gk schema.GroupKind) bool {
-	return gk == templateKind || gk.Group == constraintGroup || gk == admissionPolicyKind || gk == admissionBindingKind
+	return gk == templateKind || gk.Group == constraintGroup || gk == admissionPolicyKind || gk == admissionBindingKind || gk == expansionTemplateKind
 }
 
 // planner decides which kinds are streamed and audited by which constraints. Its
@@ -256,7 +259,7 @@ func (p *planner) plan(ctx context.Context) {
 			restart = append(restart, d)
 		}
 	}
-	p.report(desired)
+	p.report(desired, inputs.hidden)
 	p.beginRun(restart, problems, pending)
 	for _, d := range restart {
 		gk := d.kind.GroupKind()
@@ -345,8 +348,9 @@ func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[st
 	return true
 }
 
-// report tells the tracker what the summaries are about.
-func (p *planner) report(desired map[schema.GroupKind]*desiredKind) {
+// report tells the tracker what the summaries are about. hidden are problems besides
+// those of the source that keep objects from being seen.
+func (p *planner) report(desired map[schema.GroupKind]*desiredKind, hidden []source.Problem) {
 	kinds := map[policy.ConstraintID][]schema.GroupKind{}
 	for gk, d := range desired {
 		for _, c := range d.constraints {
@@ -356,7 +360,7 @@ func (p *planner) report(desired map[schema.GroupKind]*desiredKind) {
 	status := policyStatus{
 		planned:      true,
 		rejections:   p.set.Rejections(),
-		hidden:       p.inventory.Problems,
+		hidden:       slices.Concat(p.inventory.Problems, hidden),
 		failedGroups: p.inventory.FailedGroups,
 	}
 	for _, c := range p.set.Constraints() {
