@@ -74,7 +74,10 @@ func Compile(obj *unstructured.Unstructured) (*Template, error) {
 		return nil, errors.New("spec is missing; it has to be an object with applyTo, templateSource and generatedGVK")
 	}
 	var s spec
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, &s, true); err != nil {
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, &s, true)
+	if unknown, ok := runtime.AsStrictDecodingError(err); ok {
+		return nil, fmt.Errorf("spec: %w; it has applyTo, templateSource, generatedGVK and enforcementAction", errors.Join(unknown.Errors()...))
+	} else if err != nil {
 		return nil, fmt.Errorf("spec: %w", err)
 	}
 	t := &Template{
@@ -88,7 +91,6 @@ func Compile(obj *unstructured.Unstructured) (*Template, error) {
 	if err := checkNames([]string{t.Generates.Group, t.Generates.Version, t.Generates.Kind}); err != nil {
 		return nil, fmt.Errorf("spec.generatedGVK %w", err)
 	}
-	var err error
 	if t.source, err = sourcePath(s.TemplateSource); err != nil {
 		return nil, err
 	}
@@ -132,7 +134,7 @@ func kindsOf(entries []applyTo) ([]schema.GroupVersionKind, error) {
 			values      []string
 		}{{"groups", `, "" for that of Pods`, e.Groups}, {"versions", "", e.Versions}, {"kinds", "", e.Kinds}} {
 			if err := checkNames(list.values); err != nil {
-				return nil, fmt.Errorf("spec.applyTo[%d].%s %w; name the %[2]s%s", i, list.field, err, list.hint)
+				return nil, fmt.Errorf("spec.applyTo[%d].%s %w; name the %s%s", i, list.field, err, list.field, list.hint)
 			}
 		}
 		// One factor after the other: the product may be too large for an int.
