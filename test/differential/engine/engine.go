@@ -32,8 +32,13 @@ func Compile(ctx context.Context, templates, constraints []*unstructured.Unstruc
 	return &Set{policy.Compile(ctx, policy.Inputs{Templates: templates, Constraints: constraints}, nil)}
 }
 
-// Rejected returns why templates, by kind, and constraints, by kind/name, cannot
-// be evaluated.
+// CompileExpanding is Compile with ExpansionTemplates.
+func CompileExpanding(ctx context.Context, templates, constraints, expansions []*unstructured.Unstructured) *Set {
+	return &Set{policy.Compile(ctx, policy.Inputs{Templates: templates, Constraints: constraints, ExpansionTemplates: expansions}, nil)}
+}
+
+// Rejected returns why templates, by kind, and constraints and ExpansionTemplates, by
+// kind/name, cannot be evaluated.
 func (s *Set) Rejected() map[string]string {
 	out := map[string]string{}
 	for _, r := range s.set.Rejections() {
