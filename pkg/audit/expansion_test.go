@@ -1,14 +1,21 @@
 package audit
 
 import (
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
+	"policy.example.io/policy-apiserver/pkg/source/directory"
 )
 
 func expansionTemplate(action string) string {
@@ -77,6 +84,40 @@ func TestImpliedFindings(t *testing.T) {
 	h.wantFindings("the ExpansionTemplate is back", badPod, impliedFinding)
 	src.removeKind(expansionTemplateKind)
 	h.wantFindings("the kind of ExpansionTemplates is gone", badPod)
+}
+
+// In a directory there are no Pods but those that ExpansionTemplates make.
+func TestImpliedFindingsOfADirectory(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, manifests ...string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Join(manifests, "---\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("policies.yaml", template("NeedLabel", "v1"), constraint("NeedLabel", "owner", "Pod", "owner", ""))
+	write("objects.yaml", deployment("bad", "x: y"), deployment("good", "owner: me"))
+	write("expansion.yaml", expansionTemplate("dryrun"))
+	src, err := directory.New(dir, directory.Options{RescanInterval: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var followed sync.WaitGroup
+	followed.Go(func() {
+		if err := src.Run(ctx); err != nil {
+			t.Errorf("source: %v", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); followed.Wait() })
+	h := &harness{TB: t, src: src, dir: t.TempDir()}
+	h.start()
+	t.Cleanup(h.stop)
+	h.wantFindings("first audit", impliedFinding)
+	if err := os.Remove(filepath.Join(dir, "expansion.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	h.wantFindings("without ExpansionTemplates")
 }
 
 func TestRejectedExpansionTemplate(t *testing.T) {
