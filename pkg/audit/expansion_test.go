@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,6 +69,16 @@ func TestImpliedFindings(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"Pod": "deny", "Deployment": "dryrun"}, actions()); diff != "" {
 		t.Errorf("actions (-want +got):\n%s", diff)
 	}
+	// The actions of a scoped constraint are not those of the ExpansionTemplate.
+	src.apply(t, constraint("NeedLabel", "owner", "Pod", "owner", "")+"  enforcementAction: scoped\n  scopedEnforcementActions: [{action: deny, enforcementPoints: [{name: '*'}]}]\n")
+	eventually(h, "a scoped constraint", map[string]string{"Pod": "scoped [deny]", "Deployment": "dryrun []"}, func() map[string]string {
+		out := map[string]string{}
+		for _, r := range h.results() {
+			out[r.Resource.Kind] = fmt.Sprintf("%s %v", r.EnforcementAction, r.EnforcementActions)
+		}
+		return out
+	})
+	src.apply(t, constraint("NeedLabel", "owner", "Pod", "owner", ""))
 	src.apply(t, expansionTemplate("warn"))
 	eventually(h, "another action of the ExpansionTemplate", map[string]string{"Pod": "deny", "Deployment": "warn"}, actions)
 

@@ -63,8 +63,8 @@ type Verdict struct {
 	Message string
 	// EnforcementAction is the constraint's, or instead the one of the ExpansionTemplate
 	// for what is said of its resultants, if it has one. Where actions differ, it is the
-	// strongest of those with this Outcome: deny, scoped, warn, dryrun, others. The
-	// Constraint's EnforcementActions stay as they are, as in Gatekeeper.
+	// strongest of those with this Outcome: deny, scoped, warn, dryrun, others. If it is
+	// not the Constraint's, the Constraint's EnforcementActions do not speak of it.
 	EnforcementAction string
 }
 
