@@ -19,6 +19,8 @@ import (
 	"policy.example.io/policy-apiserver/pkg/source/directory"
 )
 
+var deploymentKind = schema.GroupKind{Group: "apps", Kind: "Deployment"}
+
 func expansionTemplate(action string) string {
 	return `
 apiVersion: expansion.gatekeeper.sh/v1beta1
@@ -32,22 +34,26 @@ spec:
 `
 }
 
-func deployment(name, labels string) string {
+func deployment(namespace, name, labels string) string {
 	return `
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: ` + name + `, namespace: shop}
+metadata: {name: ` + name + `, namespace: ` + namespace + `}
 spec: {template: {metadata: {labels: {` + labels + `}}, spec: {}}}
 `
+}
+
+func addExpansionKinds(src *fakeSource) {
+	src.addKind("apps", "v1", "Deployment", "deployments", true)
+	src.addKind(expansionGroup, "v1beta1", "ExpansionTemplate", "expansiontemplate", false)
 }
 
 // expansionSource has a Deployment and a Pod that break a constraint for Pods.
 func expansionSource(t *testing.T) *fakeSource {
 	src := newFakeSource()
 	seed(t, src)
-	src.addKind("apps", "v1", "Deployment", "deployments", true)
-	src.addKind(expansionGroup, "v1beta1", "ExpansionTemplate", "expansiontemplate", false)
-	src.apply(t, deployment("bad", "x: y"), deployment("good", "owner: me"), expansionTemplate("dryrun"))
+	addExpansionKinds(src)
+	src.apply(t, deployment("shop", "bad", "x: y"), deployment("shop", "good", "owner: me"), expansionTemplate("dryrun"))
 	return src
 }
 
@@ -82,9 +88,9 @@ func TestImpliedFindings(t *testing.T) {
 	src.apply(t, expansionTemplate("warn"))
 	eventually(h, "another action of the ExpansionTemplate", map[string]string{"Pod": "deny", "Deployment": "warn"}, actions)
 
-	src.apply(t, deployment("bad", "owner: me"))
+	src.apply(t, deployment("shop", "bad", "owner: me"))
 	h.wantFindings("the Deployment mended", badPod)
-	src.apply(t, deployment("bad", "x: y"))
+	src.apply(t, deployment("shop", "bad", "x: y"))
 	h.wantFindings("the Deployment broken again", badPod, impliedFinding)
 	h.restart()
 	h.wantFindings("restart", badPod, impliedFinding)
@@ -107,7 +113,7 @@ func TestImpliedFindingsOfADirectory(t *testing.T) {
 		}
 	}
 	write("policies.yaml", template("NeedLabel", "v1"), constraint("NeedLabel", "owner", "Pod", "owner", ""))
-	write("objects.yaml", deployment("bad", "x: y"), deployment("good", "owner: me"))
+	write("objects.yaml", deployment("shop", "bad", "x: y"), deployment("shop", "good", "owner: me"))
 	write("expansion.yaml", expansionTemplate("dryrun"))
 	src, err := directory.New(dir, directory.Options{RescanInterval: 100 * time.Millisecond})
 	if err != nil {
