@@ -74,10 +74,10 @@ func pod(namespace, name, labels string) string {
 	return object("v1", "Pod", namespace, name, labels)
 }
 
-// harness runs an Auditor over a fake source.
+// harness runs an Auditor over a source, mostly a fake one.
 type harness struct {
 	testing.TB
-	src    *fakeSource
+	src    source.Source
 	dir    string
 	db     *index.DB
 	a      *Auditor

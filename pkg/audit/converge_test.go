@@ -29,6 +29,8 @@ func TestConvergence(t *testing.T) {
 			}
 			src.fail(podKind, nil)
 			src.fail(configMapKind, nil)
+			src.fail(deploymentKind, nil)
+			src.fail(expansionTemplateKind, nil)
 			fresh := newHarness(t, src)
 			fresh.waitLoaded()
 			settled := func() v1alpha1.RunPhase { return fresh.lastRun().Phase }
@@ -49,6 +51,7 @@ func TestConvergence(t *testing.T) {
 func seed1(t testing.TB, src *fakeSource) {
 	src.addKind("constraints.gatekeeper.sh", "v1beta1", "NeedLabel", "needlabel", false)
 	src.addKind("constraints.gatekeeper.sh", "v1beta1", "NeedUnique", "needunique", false)
+	addExpansionKinds(src)
 	src.apply(t, template("NeedLabel", "v0"), takenTemplate)
 	for i := range 3 {
 		src.apply(t, object("v1", "Namespace", "", fmt.Sprintf("ns%d", i), "tier: gold"))
@@ -61,8 +64,10 @@ func randomStep(t testing.TB, random *rand.Rand, src *fakeSource, h *harness) {
 	labels := []string{"a: b", "owner: x", "team: y", "owner: x, team: y"}[random.IntN(4)]
 	constraintName := fmt.Sprintf("c%d", random.IntN(3))
 	constraintKind := schema.GroupKind{Group: constraintGroup, Kind: "NeedLabel"}
-	kind := []schema.GroupKind{podKind, configMapKind}[random.IntN(2)]
+	kind := []schema.GroupKind{podKind, configMapKind, deploymentKind}[random.IntN(3)]
 	switch n := random.IntN(100); {
+	case n < 45 && kind == deploymentKind:
+		src.apply(t, deployment(namespace, name, labels))
 	case n < 45:
 		src.apply(t, object("v1", kind.Kind, namespace, name, labels))
 	case n < 60:
@@ -76,10 +81,16 @@ func randomStep(t testing.TB, random *rand.Rand, src *fakeSource, h *harness) {
 	case n < 80:
 		src.remove(constraintKind, "", constraintName)
 	case n < 82:
-		src.apply(t, uniqueConstraint)
+		src.apply(t, expansionTemplate([]string{"", "warn"}[random.IntN(2)]))
+	case n < 83:
+		src.remove(expansionTemplateKind, "", "pods")
 	case n < 84:
+		src.fail(expansionTemplateKind, []error{nil, errForbidden}[random.IntN(2)])
+	case n < 85:
+		src.apply(t, uniqueConstraint)
+	case n < 87:
 		src.apply(t, template("NeedLabel", fmt.Sprintf("v%d", random.IntN(3))))
-	case n < 88:
+	case n < 89:
 		src.fail(kind, errForbidden)
 	case n < 94:
 		src.fail(kind, nil)

@@ -70,13 +70,15 @@ func resultNamespace(gk schema.GroupKind, namespace, name string) string {
 // times.
 func newFinding(gk schema.GroupKind, obj *unstructured.Unstructured, v *policy.Verdict) v1alpha1.Finding {
 	f := v1alpha1.Finding{
-		Constraint:         constraintReference(v.Constraint),
-		Resource:           resourceReference(gk, obj),
-		Owner:              topController(obj),
-		LastWriter:         lastWriter(obj),
-		EnforcementAction:  v.Constraint.EnforcementAction,
-		EnforcementActions: v.Constraint.EnforcementActions,
-		Result:             resultOf(v.Outcome),
+		Constraint:        constraintReference(v.Constraint),
+		Resource:          resourceReference(gk, obj),
+		Owner:             topController(obj),
+		LastWriter:        lastWriter(obj),
+		EnforcementAction: v.EnforcementAction,
+		Result:            resultOf(v.Outcome),
+	}
+	if v.EnforcementAction == v.Constraint.EnforcementAction {
+		f.EnforcementActions = v.Constraint.EnforcementActions
 	}
 	f.Message, f.Truncated = truncate(v.Message, maxMessageBytes)
 	for i := range v.Violations {

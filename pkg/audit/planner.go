@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ const (
 	admissionGroup  = "admissionregistration.k8s.io"
 	syncSetGroup    = "syncset.gatekeeper.sh"
 	configGroup     = "config.gatekeeper.sh"
+	expansionGroup  = "expansion.gatekeeper.sh"
 
 	// planDelay collects changes of policies and kinds before a new plan is made.
 	planDelay = 200 * time.Millisecond
@@ -30,20 +32,21 @@ const (
 
 // Kinds of policies, besides those of constraints.
 var (
-	templateKind         = schema.GroupKind{Group: templateGroup, Kind: "ConstraintTemplate"}
-	admissionPolicyKind  = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicy"}
-	admissionBindingKind = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicyBinding"}
-	syncSetKind          = schema.GroupKind{Group: syncSetGroup, Kind: "SyncSet"}
-	configKind           = schema.GroupKind{Group: configGroup, Kind: "Config"}
+	templateKind          = schema.GroupKind{Group: templateGroup, Kind: "ConstraintTemplate"}
+	admissionPolicyKind   = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicy"}
+	admissionBindingKind  = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicyBinding"}
+	expansionTemplateKind = schema.GroupKind{Group: expansionGroup, Kind: "ExpansionTemplate"}
+	syncSetKind           = schema.GroupKind{Group: syncSetGroup, Kind: "SyncSet"}
+	configKind            = schema.GroupKind{Group: configGroup, Kind: "Config"}
 )
 
 // policyGroups are the API groups of policies.
-var policyGroups = []string{templateGroup, constraintGroup, admissionGroup, syncSetGroup, configGroup}
+var policyGroups = []string{templateGroup, constraintGroup, admissionGroup, expansionGroup, syncSetGroup, configGroup}
 
 // isPolicyKind tells whether objects of a kind are policies.
 func isPolicyKind(gk schema.GroupKind) bool {
 	switch gk {
-	case templateKind, admissionPolicyKind, admissionBindingKind, syncSetKind, configKind:
+	case templateKind, admissionPolicyKind, admissionBindingKind, expansionTemplateKind, syncSetKind, configKind:
 		return true
 	}
 	return gk.Group == constraintGroup
@@ -305,7 +308,7 @@ func (p *planner) plan(ctx context.Context) {
 			restart = append(restart, d)
 		}
 	}
-	p.report(desired)
+	p.report(desired, inputs.hidden)
 	p.beginRun(restart, problems, pending)
 	for _, d := range restart {
 		gk := d.kind.GroupKind()
@@ -314,8 +317,9 @@ func (p *planner) plan(ctx context.Context) {
 	p.wait("")
 }
 
-// report tells the tracker what the summaries are about.
-func (p *planner) report(desired map[schema.GroupKind]*desiredKind) {
+// report tells the tracker what the summaries are about. hidden are problems besides
+// those of the source that keep objects from being seen.
+func (p *planner) report(desired map[schema.GroupKind]*desiredKind, hidden []source.Problem) {
 	kinds := map[policy.ConstraintID][]schema.GroupKind{}
 	for gk, d := range desired {
 		for _, c := range d.constraints {
@@ -325,7 +329,7 @@ func (p *planner) report(desired map[schema.GroupKind]*desiredKind) {
 	status := policyStatus{
 		planned:      true,
 		rejections:   p.set.Rejections(),
-		hidden:       p.inventory.Problems,
+		hidden:       slices.Concat(p.inventory.Problems, hidden),
 		failedGroups: p.inventory.FailedGroups,
 	}
 	for _, c := range p.set.Constraints() {

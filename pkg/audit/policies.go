@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sort"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -18,6 +19,8 @@ type collectedPolicies struct {
 	// unknownKinds are kinds of constraints that cannot be listed at the moment and
 	// never could be.
 	unknownKinds map[string]struct{}
+	// hidden is why resultants are not seen: ExpansionTemplates may not be listed.
+	hidden []source.Problem
 }
 
 // collectPolicies streams the kinds that policies are made of, and Namespaces,
@@ -45,6 +48,12 @@ func (p *planner) collectPolicies(ctx context.Context) (*collectedPolicies, []so
 		}
 		if !synced {
 			inputs.unknownKinds[gk.Kind] = struct{}{}
+			switch gk {
+			case expansionTemplateKind:
+				inputs.hidden = append(inputs.hidden, source.Problem{Subject: gk.String(), Message: fmt.Sprintf("what they make of objects is not seen: %v", err)})
+			case syncSetKind, configKind:
+				inputs.hidden = append(inputs.hidden, source.Problem{Subject: gk.String(), Message: fmt.Sprintf("which kinds they name for data.inventory is not known: %v", err)})
+			}
 		}
 		switch gk {
 		case templateKind:
@@ -57,6 +66,8 @@ func (p *planner) collectPolicies(ctx context.Context) (*collectedPolicies, []so
 			inputs.SyncSets = cache.all()
 		case configKind:
 			inputs.Configs = cache.all()
+		case expansionTemplateKind:
+			inputs.ExpansionTemplates = cache.all()
 		default:
 			inputs.Constraints = append(inputs.Constraints, cache.all()...)
 		}
@@ -138,8 +149,9 @@ func (p *planner) cacheOf(gk schema.GroupKind) *objectCache {
 }
 
 // waitForSync says what has to be listed before a plan can be made. Templates and
-// Namespaces are indispensable. Constraints of a kind that cannot be listed cost
-// only themselves.
+// Namespaces are indispensable, and so are ExpansionTemplates unless they are withheld:
+// without them, findings that they imply would go. Constraints of a kind that cannot be
+// listed cost only themselves.
 func (p *planner) waitForSync() string {
 	for _, group := range policyGroups {
 		if err := p.inventory.FailedGroups[group]; err != nil && p.set == nil {
@@ -156,7 +168,7 @@ func (p *planner) waitForSync() string {
 		case synced:
 		case err == nil:
 			return gk.String() + " objects are being listed"
-		case gk == templateKind:
+		case gk == templateKind || gk == expansionTemplateKind && !apierrors.IsForbidden(err):
 			return fmt.Sprintf("%s objects cannot be listed: %v", gk, err)
 		}
 	}

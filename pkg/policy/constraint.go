@@ -17,6 +17,7 @@ import (
 // Enforcement points of scoped constraints.
 const (
 	actionDeny   = "deny"
+	actionDryRun = "dryrun"
 	actionWarn   = "warn"
 	actionAudit  = "audit"
 	actionScoped = "scoped"
@@ -26,7 +27,7 @@ const (
 )
 
 // knownActions are those that Gatekeeper's webhook accepts.
-var knownActions = []string{actionDeny, "dryrun", actionWarn, actionScoped}
+var knownActions = []string{actionDeny, actionDryRun, actionWarn, actionScoped}
 
 // Constraint is a constraint that can be evaluated. It is immutable.
 type Constraint struct {
@@ -49,11 +50,12 @@ type Constraint struct {
 	rule rule
 }
 
-// SelectsKind tells whether objects of a kind can match the constraint.
+// SelectsKind tells whether objects of a kind, or resultants of such objects, can match
+// the constraint.
 func (c *Constraint) SelectsKind(k Kind) bool { return c.rule.selectsKind(k) }
 
-// SelectsGroup tells whether objects of some kind of an API group can match the
-// constraint.
+// SelectsGroup tells whether objects of some kind of an API group, or resultants of such
+// objects, can match the constraint.
 func (c *Constraint) SelectsGroup(group string) bool { return c.rule.selectsGroup(group) }
 
 // newConstraint checks a constraint against its template and compiles it. audited

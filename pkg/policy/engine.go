@@ -19,6 +19,7 @@ type judgement struct {
 	outcome    Outcome
 	violations []Violation
 	message    string
+	action     string // "" for the constraint's
 }
 
 func failed(err error) judgement { return judgement{outcome: Error, message: err.Error()} }

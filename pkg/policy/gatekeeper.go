@@ -14,19 +14,35 @@ type gatekeeperRule struct {
 	evaluator evaluator
 	// exclusions are those of Gatekeeper's Config.
 	exclusions *exclusions
+	// action is the constraint's enforcementAction.
+	action string
+	// expansion is nil if no ExpansionTemplate makes what the constraint can match.
+	expansion *expansion
 }
 
 func (r *gatekeeperRule) selectsKind(k Kind) bool {
-	return r.match.SelectsKind(k.GroupKind(), k.Namespaced)
+	return r.match.SelectsKind(k.GroupKind(), k.Namespaced, match.Original) || r.expansion.selectsKind(k, r)
 }
 
-func (r *gatekeeperRule) selectsGroup(group string) bool { return r.match.SelectsGroup(group) }
+func (r *gatekeeperRule) selectsGroup(group string) bool {
+	return r.match.SelectsGroup(group, match.Original) || r.expansion.selectsGroup(group)
+}
 
 func (r *gatekeeperRule) judge(ctx context.Context, o *Object) judgement {
 	if r.exclusions.excludes(processAudit, o.obj) {
 		return judgement{}
 	}
-	matches, err := r.match.Matches(o.obj, o.namespace)
+	if r.expansion != nil {
+		if e := o.expand(r.expansion.system); e != nil {
+			return r.judgeAll(ctx, o, e)
+		}
+	}
+	return r.judgeOne(ctx, o, match.Original)
+}
+
+// judgeOne judges an object, or a resultant, by itself.
+func (r *gatekeeperRule) judgeOne(ctx context.Context, o *Object, source match.Source) judgement {
+	matches, err := r.match.Matches(o.obj, o.namespace, source)
 	switch {
 	case err != nil:
 		return failed(fmt.Errorf("match: %w", err))

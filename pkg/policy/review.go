@@ -1,12 +1,14 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"policy.example.io/policy-apiserver/pkg/policy/expand"
 	"policy.example.io/policy-apiserver/pkg/policy/rego"
 )
 
@@ -37,6 +39,9 @@ type Object struct {
 	key       []byte
 	projected rego.Value
 	scratch   []byte
+	// expanded is what expandedBy made of the object.
+	expandedBy *expand.System
+	expanded   *expanded
 }
 
 // NewObject returns an object of a kind, to be judged. namespace is nil if the
@@ -75,13 +80,13 @@ func (o *Object) review() map[string]any {
 	return o.document
 }
 
-// Review judges an object by constraints. The verdicts are in the order of the
-// constraints.
+// Review judges an object, and its resultants, by constraints. The verdicts are in the
+// order of the constraints.
 func Review(ctx context.Context, o *Object, constraints []*Constraint) []Verdict {
 	verdicts := make([]Verdict, len(constraints))
 	for i, c := range constraints {
 		j := c.rule.judge(ctx, o)
-		verdicts[i] = Verdict{Constraint: c, Outcome: j.outcome, Violations: j.violations, Message: j.message}
+		verdicts[i] = Verdict{Constraint: c, Outcome: j.outcome, Violations: j.violations, Message: j.message, EnforcementAction: cmp.Or(j.action, c.EnforcementAction)}
 	}
 	return verdicts
 }

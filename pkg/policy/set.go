@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"policy.example.io/policy-apiserver/pkg/policy/expand"
 	"policy.example.io/policy-apiserver/pkg/policy/vap"
 )
 
@@ -20,6 +21,8 @@ type Inputs struct {
 	Templates []*unstructured.Unstructured
 	// Constraints are objects of the group constraints.gatekeeper.sh.
 	Constraints []*unstructured.Unstructured
+	// ExpansionTemplates are objects of the group expansion.gatekeeper.sh.
+	ExpansionTemplates []*unstructured.Unstructured
 	// AdmissionPolicies and AdmissionBindings are ValidatingAdmissionPolicies and their
 	// bindings, of version v1.
 	AdmissionPolicies, AdmissionBindings []*unstructured.Unstructured
@@ -41,6 +44,7 @@ type Set struct {
 	templates   map[string]*template // by digest
 	digest      string
 	memo        *memo
+	expansion   *expand.System
 	admission   map[string]*vap.Policy // by digest
 	paramKinds  []schema.GroupVersionKind
 	// synced are the kinds that SyncSets and the Config name, sorted.
@@ -63,7 +67,8 @@ func (s *Set) Constraints() []*Constraint { return s.constraints }
 // must not be modified.
 func (s *Set) Rejections() []Rejection { return s.rejections }
 
-// ForKind returns the constraints that can match objects of a kind, sorted by ID.
+// ForKind returns the constraints that can match objects of a kind, or resultants of
+// such objects, sorted by ID.
 func (s *Set) ForKind(k Kind) []*Constraint {
 	var out []*Constraint
 	for _, c := range s.constraints {
@@ -113,6 +118,7 @@ func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 		set.templates[t.template.digest] = t.template
 	}
 	set.addConfig(&in)
+	set.addExpansions(in.ExpansionTemplates, previous)
 	for _, obj := range in.Constraints {
 		set.add(ctx, obj, byKind[obj.GetKind()], in.Inventory, known)
 	}
@@ -172,8 +178,9 @@ func (s *Set) add(ctx context.Context, obj *unstructured.Unstructured, t *compil
 		reject(fmt.Sprintf("constraint %s/%s: %v", id.Kind, id.Name, err))
 		return
 	}
+	c.addExpansion(s.expansion)
 	if old := known[c.Digest]; old != nil {
-		c = old // with what the memo has of it
+		c = old.under(s.expansion) // with what the memo has of it
 	}
 	if audited {
 		s.constraints = append(s.constraints, c)

@@ -15,6 +15,7 @@ type testCase struct {
 	name        string
 	templates   []string
 	constraints []string
+	expansions  []string
 	inventory   []string
 	objects     []string // names of stock objects, or manifests; a Pod if there are none
 }
@@ -115,6 +116,9 @@ func (c *testCase) question(t testing.TB) *question {
 			text = fmt.Sprintf("apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: Test\nmetadata: {name: c%d}\nspec:\n%s", i, indent(text, 2))
 		}
 		q.constraints = append(q.constraints, parse(t, text))
+	}
+	for _, text := range c.expansions {
+		q.expansions = append(q.expansions, parse(t, text))
 	}
 	for _, text := range c.inventory {
 		q.inventory = append(q.inventory, parse(t, text))

@@ -27,7 +27,9 @@ type difference struct {
 
 var (
 	evalError = regexp.MustCompile(`^[^:]+:\d+: eval_[a-z_]+_error: `)
-	celError  = regexp.MustCompile(`(?s)^expression '.*' resulted in error: |^validation failed due to running out of cost budget`)
+	// impliedError is evalError, or that of a match block, of a resultant.
+	impliedError = regexp.MustCompile(`^\[Implied by [^]]+\] ([^:]+:\d+: eval_[a-z_]+_error|unable to match constraints): `)
+	celError     = regexp.MustCompile(`(?s)^expression '.*' resulted in error: |^validation failed due to running out of cost budget`)
 
 	celCompilation   = regexp.MustCompile(`^compilation error: |fails to compile: `)
 	brokenExpression = regexp.MustCompile(`: (validations|variables|matchCondition)\[\d+\]\.expression:`)
@@ -207,5 +209,58 @@ var differences = []*difference{
 		name:    "two variables of one name",
 		reason:  "Gatekeeper evaluates the last and says nothing of the other; here the template is rejected.",
 		applies: in(rejected, violated, "CEL: variable twice", "CEL: variables without names"),
+	},
+	{
+		name:   "a result has one action",
+		reason: "It is the strongest of those of its violations, where ExpansionTemplates have others for what they imply; each violation of Gatekeeper has its own.",
+		applies: func(d disagreement) bool {
+			return d.theirs.Action == manyActions && d.ours.Outcome == violated && d.ours.Message == "" && slices.Equal(d.ours.Violations, d.theirs.Violations)
+		},
+	},
+	{
+		name:   "errors of resultants are not violations",
+		reason: "Gatekeeper reports an error of evaluation, or of the match block, as a violation that is implied; here it is an error that is implied, beside the violations.",
+		applies: func(d disagreement) bool {
+			found := slices.DeleteFunc(slices.Clone(d.theirs.Violations), impliedError.MatchString)
+			return strings.HasPrefix(d.ours.Message, "[Implied by ") && (d.ours.Outcome == failed || d.ours.Outcome == violated) &&
+				len(found) < len(d.theirs.Violations) && slices.Equal(found, d.ours.Violations)
+		},
+	},
+	{
+		name:    "errors of resultants are not lost",
+		reason:  "Gatekeeper's audit logs that a review of a resultant fails, and reports nothing.",
+		applies: either(in(violated, violated, "msg of a resultant that is no text"), in(failed, none, "msg of a resultant that is no text")),
+	},
+	{
+		name:   "resultants that cannot be made are an error",
+		reason: "When Gatekeeper cannot make one of an object's resultants, all results of the object are lost; here constraints that might have applied to it have an error.",
+		applies: func(d disagreement) bool {
+			return d.theirs.Outcome == lost && d.ours.Outcome == failed && strings.HasPrefix(d.theirs.Message, "expand: ") && strings.HasPrefix(d.ours.Message, "[Implied by ")
+		},
+	},
+	{
+		name:    "metadata that is null is absent",
+		reason:  "Gatekeeper leaves it, and the resultant has neither name nor namespace; a kube-apiserver does not store it.",
+		applies: in(violated, violated, "resultants without metadata"),
+	},
+	{
+		name:   "ExpansionTemplates with mistakes",
+		reason: "Gatekeeper takes fields that it does not know, entries that apply to nothing, and sources that no object has, which costs all results of an object; here the template is rejected, because a broken policy must be visible.",
+		applies: func(d disagreement) bool {
+			ours, theirs := none, none
+			if d.Object != "" && len(d.theirs.Violations) > 0 {
+				theirs = violated
+			} else if d.Object == "" {
+				ours = rejected
+			}
+			return in(ours, theirs, "ExpansionTemplate: half a kind of resultants", "ExpansionTemplate: an unknown field", "ExpansionTemplate: an unknown field with a name that matters",
+				"ExpansionTemplate: a source that is no path", "ExpansionTemplate: a source in a list", "ExpansionTemplate: all kinds", "ExpansionTemplate: kinds with an asterisk",
+				"ExpansionTemplate: no versions", "ExpansionTemplate: groups in versions")(d) && (theirs == none || has(d.theirs.Violations, "[Implied by widgets] "))
+		},
+	},
+	{
+		name:    "chains that Gatekeeper gives up on",
+		reason:  "Gatekeeper takes them, and all results of objects at their beginning are lost; here the first template is rejected.",
+		applies: in(rejected, none, "ExpansionTemplate: a chain of 30"),
 	},
 }

@@ -127,16 +127,24 @@ func randomObjects(t *rapid.T) []object {
 				}}
 			}
 		}
+		if kind[1] == "Deployment" {
+			template := document{}
+			maybe(t, template, "labels", labelMap(validTexts))
+			o.obj.Object["spec"] = document{"template": document{"metadata": template, "spec": document{}}}
+		}
 		objects = append(objects, o)
 	}
 	return objects
 }
 
-// TestMatch compares which objects random match blocks select.
+// TestMatch compares which objects, and Pods of Deployments, random match blocks select.
 func TestMatch(t *testing.T) {
-	always := parse(t, v0(always))
+	always, deployments := parse(t, v0(always)), parse(t, expandsDeployments)
 	rapid.Check(t, func(rt *rapid.T) {
 		q := &question{templates: []*unstructured.Unstructured{always}, objects: randomObjects(rt)}
+		if rapid.Bool().Draw(rt, "expands") {
+			q.expansions = append(q.expansions, deployments)
+		}
 		for i, block := range rapid.SliceOfN(matchBlocks, 1, 8).Draw(rt, "blocks") {
 			q.constraints = append(q.constraints, &unstructured.Unstructured{Object: document{
 				"apiVersion": "constraints.gatekeeper.sh/v1beta1", "kind": "Test",
@@ -149,9 +157,13 @@ func TestMatch(t *testing.T) {
 }
 
 // checkForKind checks that choosing constraints by kind loses none that selects an
-// object, nor an error, but for constraints that are for generated objects only.
+// object or a resultant, nor an error, but for constraints that are for generated
+// objects only.
 func checkForKind(t *rapid.T, q *question) {
-	set := engine.Compile(t.Context(), q.templates, q.constraints)
+	set, err := engine.CompileAll(t.Context(), q.templates, q.constraints, q.expansions, q.inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
 	auditor := set.Auditor()
 	for _, o := range q.objects {
 		chosen := map[string]engine.Verdict{}

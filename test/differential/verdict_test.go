@@ -22,6 +22,8 @@ const (
 	deferred = "deferred" // this engine only: needs data that it does not load
 	lost     = "lost"     // Gatekeeper only: nothing is said of the object at all
 	rejected = "rejected" // the template or the constraint is not evaluated
+
+	manyActions = "several actions" // Gatekeeper only: each violation has its own
 )
 
 // verdict is what an engine says of one object and one constraint.
@@ -29,7 +31,7 @@ type verdict struct {
 	Outcome    string
 	Violations []string // messages with details, sorted
 	Message    string   // of an outcome other than violated, or of what else failed
-	Action     string   // of violations
+	Action     string   // of violations, manyActions if theirs differ
 	Actions    []string // of violations of scoped constraints
 }
 
@@ -59,8 +61,8 @@ type reporter interface {
 
 // question is what both engines are asked.
 type question struct {
-	templates, constraints, inventory []*unstructured.Unstructured
-	objects                           []object
+	templates, constraints, expansions, inventory []*unstructured.Unstructured
+	objects                                       []object
 }
 
 // object is an object and its Namespace, which may be nil.
@@ -70,7 +72,8 @@ type object struct {
 	namespace *unstructured.Unstructured
 }
 
-// subject names what a verdict is of. Object is empty for templates.
+// subject names what a verdict is of. Object is empty for templates and
+// ExpansionTemplates.
 type subject struct{ Constraint, Object string }
 
 func constraintID(obj *unstructured.Unstructured) string { return obj.GetKind() + "/" + obj.GetName() }
@@ -87,8 +90,14 @@ func templateID(obj *unstructured.Unstructured) string {
 // whether a constraint is among that.
 func (q *question) verdicts(rejections map[string]string) (map[subject]verdict, func(id string) bool) {
 	out := map[subject]verdict{}
+	var ids []string
 	for _, t := range q.templates {
-		id := templateID(t)
+		ids = append(ids, templateID(t))
+	}
+	for _, e := range q.expansions {
+		ids = append(ids, constraintID(e))
+	}
+	for _, id := range ids {
 		out[subject{Constraint: id}] = verdict{Outcome: none}
 		if message, ok := rejections[id]; ok {
 			out[subject{Constraint: id}] = verdict{Outcome: rejected, Message: message}
@@ -109,7 +118,7 @@ func (q *question) verdicts(rejections map[string]string) (map[subject]verdict, 
 // ours asks this engine.
 func (q *question) ours(ctx context.Context, t reporter) map[subject]verdict {
 	t.Helper()
-	set, err := engine.CompileSynced(ctx, q.templates, q.constraints, q.inventory)
+	set, err := engine.CompileAll(ctx, q.templates, q.constraints, q.expansions, q.inventory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +137,7 @@ func (q *question) ours(ctx context.Context, t reporter) map[subject]verdict {
 			case engine.Deferred:
 				converted = verdict{Outcome: deferred, Message: v.Message}
 			case engine.Fail:
-				converted = verdict{Outcome: violated, Message: v.Message, Action: v.Constraint.EnforcementAction, Actions: v.Constraint.EnforcementActions}
+				converted = verdict{Outcome: violated, Message: v.Message, Action: v.EnforcementAction, Actions: v.Constraint.EnforcementActions}
 				for _, violation := range v.Violations {
 					converted.Violations = append(converted.Violations, violation.Message+string(violation.Details))
 				}
@@ -143,7 +152,7 @@ func (q *question) ours(ctx context.Context, t reporter) map[subject]verdict {
 // theirs asks Gatekeeper's.
 func (q *question) theirs(ctx context.Context, t reporter, ask func(context.Context, *peer.Question) (*peer.Answer, error)) map[subject]verdict {
 	t.Helper()
-	request := &peer.Question{Templates: encode(t, q.templates...), Constraints: encode(t, q.constraints...), Inventory: encode(t, q.inventory...)}
+	request := &peer.Question{Templates: encode(t, q.templates...), Constraints: encode(t, q.constraints...), Inventory: encode(t, q.inventory...), Expansions: encode(t, q.expansions...)}
 	for _, o := range q.objects {
 		asked := peer.Object{Object: encode(t, o.obj)[0]}
 		if o.namespace != nil {
@@ -170,7 +179,12 @@ func (q *question) theirs(ctx context.Context, t reporter, ask func(context.Cont
 		for _, r := range review.Results {
 			s := subject{r.Kind + "/" + r.Name, o.name}
 			v := out[s]
-			v.Outcome, v.Action, v.Actions = violated, r.Enforcement, r.Actions
+			if v.Outcome == violated && v.Action != r.Enforcement {
+				v.Action = manyActions
+			} else {
+				v.Action = r.Enforcement
+			}
+			v.Outcome, v.Actions = violated, r.Actions
 			v.Violations = append(v.Violations, r.Message+string(r.Details))
 			slices.Sort(v.Violations)
 			out[s] = v

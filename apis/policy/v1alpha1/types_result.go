@@ -82,7 +82,8 @@ type Finding struct {
 	// object last, with which operation and when. Absent if the object has none.
 	// +optional
 	LastWriter *LastWriter `json:"lastWriter,omitempty"`
-	// enforcementAction is the constraint's: deny, warn, dryrun or scoped.
+	// enforcementAction is the constraint's: deny, warn, dryrun or scoped. An
+	// ExpansionTemplate may have another for what it implies; the strongest counts.
 	EnforcementAction string `json:"enforcementAction"`
 	// enforcementActions are the actions of a scoped constraint that apply to
 	// audits, sorted. Empty unless enforcementAction is scoped.

@@ -2775,7 +2775,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditResult(ref common.Referen
 					},
 					"enforcementAction": {
 						SchemaProps: spec.SchemaProps{
-							Description: "enforcementAction is the constraint's: deny, warn, dryrun or scoped.",
+							Description: "enforcementAction is the constraint's: deny, warn, dryrun or scoped. An ExpansionTemplate may have another for what it implies; the strongest counts.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3167,7 +3167,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ClusterAuditResult(ref common.
 					},
 					"enforcementAction": {
 						SchemaProps: spec.SchemaProps{
-							Description: "enforcementAction is the constraint's: deny, warn, dryrun or scoped.",
+							Description: "enforcementAction is the constraint's: deny, warn, dryrun or scoped. An ExpansionTemplate may have another for what it implies; the strongest counts.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3541,7 +3541,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_Finding(ref common.ReferenceCa
 					},
 					"enforcementAction": {
 						SchemaProps: spec.SchemaProps{
-							Description: "enforcementAction is the constraint's: deny, warn, dryrun or scoped.",
+							Description: "enforcementAction is the constraint's: deny, warn, dryrun or scoped. An ExpansionTemplate may have another for what it implies; the strongest counts.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",

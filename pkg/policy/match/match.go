@@ -27,7 +27,7 @@ type Spec struct {
 	LabelSelector      *metav1.LabelSelector `json:"labelSelector,omitempty"`
 	NamespaceSelector  *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	Name               string                `json:"name,omitempty"`
-	Source             string                `json:"source,omitempty"`
+	Source             Source                `json:"source,omitempty"`
 }
 
 // Kinds selects objects by group and kind; versions never matter. An empty list,
@@ -37,13 +37,22 @@ type Kinds struct {
 	Kinds     []string `json:"kinds,omitempty"`
 }
 
+// Source is where an object comes from. A match block with a source selects objects
+// of no other; All, and none, select those of both.
+type Source string
+
+const (
+	// Original objects exist.
+	Original Source = "Original"
+	// Generated objects only exist as what another object expands to.
+	Generated Source = "Generated"
+
+	sourceAll = "All"
+)
+
 const (
 	scopeCluster    = "Cluster"
 	scopeNamespaced = "Namespaced"
-
-	// sourceGenerated selects objects that only exist as what another object expands
-	// to.
-	sourceGenerated = "Generated"
 )
 
 var namespaceKind = schema.GroupKind{Kind: "Namespace"}
@@ -66,6 +75,11 @@ func Compile(content map[string]any) (*Matcher, error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &m.spec); err != nil {
 		return nil, fmt.Errorf("spec.match: %w", err)
 	}
+	switch m.spec.Source {
+	case "", sourceAll, Original, Generated:
+	default:
+		return nil, fmt.Errorf("spec.match.source is %q; it must be All, Original or Generated", m.spec.Source)
+	}
 	var err error
 	if m.labelSelector, err = selector(m.spec.LabelSelector); err != nil {
 		return nil, fmt.Errorf("spec.match.labelSelector: %w", err)
@@ -86,11 +100,11 @@ func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 // NeedsNamespace tells whether the decision may depend on the Namespace object.
 func (m *Matcher) NeedsNamespace() bool { return m.namespaceSelector != nil }
 
-// SelectsKind tells whether objects of a kind can match at all.
-func (m *Matcher) SelectsKind(gk schema.GroupKind, namespaced bool) bool {
+// SelectsKind tells whether objects of a kind and a source can match at all.
+func (m *Matcher) SelectsKind(gk schema.GroupKind, namespaced bool, source Source) bool {
 	switch m.spec.Scope {
 	case scopeCluster:
-		if namespaced {
+		if namespaced && gk != namespaceKind {
 			return false
 		}
 	case scopeNamespaced:
@@ -98,8 +112,15 @@ func (m *Matcher) SelectsKind(gk schema.GroupKind, namespaced bool) bool {
 			return false
 		}
 	}
-	// What an audit sees are objects that exist.
-	return m.spec.Source != sourceGenerated && m.selectsGroupKind(gk)
+	return m.selectsSource(source) && m.selectsGroupKind(gk)
+}
+
+func (m *Matcher) selectsSource(source Source) bool {
+	switch m.spec.Source {
+	case "", sourceAll:
+		return true
+	}
+	return m.spec.Source == source
 }
 
 // UnknownScope returns the scope if it is none that means anything: it selects
@@ -112,9 +133,10 @@ func (m *Matcher) UnknownScope() string {
 	return m.spec.Scope
 }
 
-// SelectsGroup tells whether objects of some kind of an API group can match.
-func (m *Matcher) SelectsGroup(group string) bool {
-	return m.spec.Source != sourceGenerated &&
+// SelectsGroup tells whether objects of some kind of an API group, and of a source,
+// can match.
+func (m *Matcher) SelectsGroup(group string, source Source) bool {
+	return m.selectsSource(source) &&
 		(len(m.spec.Kinds) == 0 || slices.ContainsFunc(m.spec.Kinds, func(k Kinds) bool { return listed(k.APIGroups, group) }))
 }
 
@@ -134,9 +156,9 @@ func listed(list []string, value string) bool {
 	return len(list) == 0 || slices.Contains(list, "*") || slices.Contains(list, value)
 }
 
-// Matches tells whether an object that exists is selected. namespace is its
-// Namespace, nil if it has none or it is not known.
-func (m *Matcher) Matches(obj, namespace *unstructured.Unstructured) (bool, error) {
+// Matches tells whether an object is selected. namespace is its Namespace, nil if it
+// has none or it is not known.
+func (m *Matcher) Matches(obj, namespace *unstructured.Unstructured, source Source) (bool, error) {
 	gk := obj.GroupVersionKind().GroupKind()
 	isNamespace := gk == namespaceKind
 	namespaceName, inNamespace := namespaceOf(obj, namespace, isNamespace)
@@ -151,7 +173,25 @@ func (m *Matcher) Matches(obj, namespace *unstructured.Unstructured) (bool, erro
 	if ok, err := m.selectsNamespace(obj, namespace, isNamespace); !ok || err != nil {
 		return false, err
 	}
-	return m.selectsName(obj) && m.spec.Source != sourceGenerated, nil
+	return m.selectsName(obj) && m.selectsSource(source), nil
+}
+
+// CanMatch tells whether an object of a kind may be selected of which no more is known
+// than where it is. namespaceName is empty if it may be in any namespace or in none.
+func (m *Matcher) CanMatch(gvk schema.GroupVersionKind, namespaceName string, namespace *unstructured.Unstructured, source Source) bool {
+	relaxed := *m
+	relaxed.labelSelector, relaxed.spec.Name = nil, ""
+	if gvk.GroupKind() == namespaceKind || namespaceName == "" {
+		relaxed.namespaceSelector, relaxed.spec.Namespaces, relaxed.spec.ExcludedNamespaces = nil, nil, nil
+	}
+	if namespaceName == "" {
+		relaxed.spec.Scope = ""
+	}
+	obj := &unstructured.Unstructured{Object: map[string]any{}}
+	obj.SetGroupVersionKind(gvk)
+	obj.SetNamespace(namespaceName)
+	matches, err := relaxed.Matches(obj, namespace, source)
+	return matches || err != nil
 }
 
 // namespaceOf returns the name that namespaces and excludedNamespaces are

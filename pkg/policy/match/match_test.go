@@ -2,9 +2,11 @@ package match
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
 
@@ -72,7 +74,7 @@ func TestMatches(t *testing.T) {
 			obj, namespace string
 			want           bool
 		}{{pod, shop, test.onPod}, {shop, "", test.onNamespace}, {role, "", test.onRole}} {
-			got, err := m.Matches(parse(t, on.obj), parse(t, on.namespace))
+			got, err := m.Matches(parse(t, on.obj), parse(t, on.namespace), Original)
 			if err != nil || got != on.want {
 				t.Errorf("%s on %s: %v, %v; want %v", test.match, on.obj, got, err, on.want)
 			}
@@ -85,7 +87,7 @@ func TestUnknownNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Matches(parse(t, pod), nil); !errors.Is(err, ErrNamespaceUnknown) {
+	if _, err := m.Matches(parse(t, pod), nil, Original); !errors.Is(err, ErrNamespaceUnknown) {
 		t.Errorf("error is %v", err)
 	}
 	// What another field rules out needs no Namespace.
@@ -93,7 +95,7 @@ func TestUnknownNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := m.Matches(parse(t, pod), nil); ok || err != nil {
+	if ok, err := m.Matches(parse(t, pod), nil, Original); ok || err != nil {
 		t.Errorf("%v, %v", ok, err)
 	}
 }
@@ -104,8 +106,34 @@ func TestGenerateName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := m.Matches(parse(t, generated), parse(t, shop)); got != want || err != nil {
+		if got, err := m.Matches(parse(t, generated), parse(t, shop), Original); got != want || err != nil {
 			t.Errorf("%s: %v, %v", pattern, got, err)
 		}
+	}
+}
+
+func TestSource(t *testing.T) {
+	for block, want := range map[string]map[Source]bool{
+		"{}":                  {Original: true, Generated: true},
+		"{source: All}":       {Original: true, Generated: true},
+		"{source: Original}":  {Original: true, Generated: false},
+		"{source: Generated}": {Original: false, Generated: true},
+	} {
+		m, err := Compile(parse(t, block).Object)
+		if err != nil {
+			t.Fatalf("%s: %v", block, err)
+		}
+		for source, want := range want {
+			got, err := m.Matches(parse(t, pod), parse(t, shop), source)
+			if got != want || err != nil {
+				t.Errorf("%s on %s objects: %v, %v; want %v", block, source, got, err, want)
+			}
+			if m.SelectsKind(schema.GroupKind{Kind: "Pod"}, true, source) != want || m.SelectsGroup("", source) != want {
+				t.Errorf("%s: SelectsKind and SelectsGroup of %s objects, want %v", block, source, want)
+			}
+		}
+	}
+	if _, err := Compile(map[string]any{"source": "original"}); err == nil || !strings.Contains(err.Error(), `spec.match.source is "original"; it must be All, Original or Generated`) {
+		t.Errorf("error of an unknown source: %v", err)
 	}
 }

@@ -21,7 +21,7 @@ const (
 
 // oracle decides by the table of the match block's fields, row by row, on documents
 // and without any of the package's code. The Namespace is nil if it is not known.
-func oracle(block, obj, namespace document) string {
+func oracle(block, obj, namespace document, source Source) string {
 	isNamespace := obj["apiVersion"] == "v1" && obj["kind"] == "Namespace"
 	inNamespace := text(obj, "metadata", "namespace") != ""
 
@@ -84,8 +84,7 @@ func oracle(block, obj, namespace document) string {
 			return no
 		}
 	}
-	// source: what exists is original.
-	if block["source"] == "Generated" {
+	if wanted, _ := block["source"].(string); wanted != "" && wanted != "All" && wanted != string(source) {
 		return no
 	}
 	return yes
@@ -265,15 +264,21 @@ func TestMatchesAsTheTableSays(t *testing.T) {
 		}
 		for range 20 {
 			obj, namespace := drawObject(t)
-			want, got := oracle(block, obj, namespace), ask(t, m, obj, namespace)
+			source := rapid.SampledFrom([]Source{Original, Original, Generated}).Draw(t, "source")
+			want, got := oracle(block, obj, namespace, source), ask(t, m, obj, namespace, source)
 			seen[want]++
 			if got != want {
 				t.Fatalf("%s, want: %s\nblock     %v\nobject    %v\nnamespace %v", got, want, block, obj, namespace)
 			}
 			gk := schema.FromAPIVersionAndKind(obj["apiVersion"].(string), obj["kind"].(string)).GroupKind()
-			namespaced := gk != namespaceKind && text(obj, "metadata", "namespace") != ""
-			if got == yes && (!m.SelectsKind(gk, namespaced) || !m.SelectsGroup(gk.Group)) {
+			namespaced := text(obj, "metadata", "namespace") != ""
+			if got == yes && (!m.SelectsKind(gk, namespaced, source) || !m.SelectsGroup(gk.Group, source)) {
 				t.Fatalf("%s matches and is not selected\nblock  %v\nobject %v", gk, block, obj)
+			}
+			// Of an object about which less is known, no less can match.
+			gvk := unstructuredOf(obj).GroupVersionKind()
+			if got != no && !m.CanMatch(gvk, text(obj, "metadata", "namespace"), unstructuredOf(namespace), source) || got == yes && !m.CanMatch(gvk, "", nil, source) {
+				t.Fatalf("CanMatch denies what is so: %s\nblock     %v\nobject    %v\nnamespace %v", got, block, obj, namespace)
 			}
 			if got == unknown && !m.NeedsNamespace() {
 				t.Fatalf("the Namespace is needed, which NeedsNamespace denies\nblock %v", block)
@@ -287,12 +292,15 @@ func TestMatchesAsTheTableSays(t *testing.T) {
 	}
 }
 
-func ask(t *rapid.T, m *Matcher, obj, namespace document) string {
-	var ns *unstructured.Unstructured
-	if namespace != nil {
-		ns = &unstructured.Unstructured{Object: namespace}
+func unstructuredOf(d document) *unstructured.Unstructured {
+	if d == nil {
+		return nil
 	}
-	switch ok, err := m.Matches(&unstructured.Unstructured{Object: obj}, ns); {
+	return &unstructured.Unstructured{Object: d}
+}
+
+func ask(t *rapid.T, m *Matcher, obj, namespace document, source Source) string {
+	switch ok, err := m.Matches(unstructuredOf(obj), unstructuredOf(namespace), source); {
 	case errors.Is(err, ErrNamespaceUnknown):
 		return unknown
 	case err != nil:

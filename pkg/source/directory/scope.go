@@ -21,8 +21,14 @@ var (
 	}
 )
 
-// constraintGroup has kinds that ConstraintTemplates define, all cluster-scoped.
-const constraintGroup = "constraints.gatekeeper.sh"
+// Groups of which all kinds are cluster-scoped and have the kind in lower case as their
+// resource.
+const (
+	// constraintGroup has kinds that ConstraintTemplates define.
+	constraintGroup = "constraints.gatekeeper.sh"
+	// expansionGroup has ExpansionTemplates.
+	expansionGroup = "expansion.gatekeeper.sh"
+)
 
 // builtInGroups are the API groups of Kubernetes, with their cluster-scoped kinds,
 // former ones included. Their other kinds are namespaced.
@@ -70,7 +76,7 @@ func newKind(gvk schema.GroupVersionKind, defined *definition, inNamespace bool)
 	switch {
 	case gvk.GroupKind() == templateKind.GroupKind():
 		kind.Namespaced = false
-	case gvk.Group == constraintGroup:
+	case gvk.Group == constraintGroup, gvk.Group == expansionGroup:
 		kind.Resource, kind.Namespaced = strings.ToLower(gvk.Kind), false
 	case builtIn:
 		kind.Namespaced = !clusterScoped.Has(gvk.Kind)

@@ -33,10 +33,10 @@ func Compile(ctx context.Context, templates, constraints []*unstructured.Unstruc
 	return &Set{policy.Compile(ctx, policy.Inputs{Templates: templates, Constraints: constraints}, nil)}
 }
 
-// CompileSynced compiles policies with objects in data.inventory, whose kinds a SyncSet
-// names.
-func CompileSynced(ctx context.Context, templates, constraints, inventory []*unstructured.Unstructured) (*Set, error) {
-	in := policy.Inputs{Templates: templates, Constraints: constraints}
+// CompileAll compiles policies with ExpansionTemplates, and with objects in
+// data.inventory, whose kinds a SyncSet names.
+func CompileAll(ctx context.Context, templates, constraints, expansions, inventory []*unstructured.Unstructured) (*Set, error) {
+	in := policy.Inputs{Templates: templates, Constraints: constraints, ExpansionTemplates: expansions}
 	var kinds []policy.Kind
 	var entries []any
 	for _, obj := range inventory {
@@ -70,8 +70,8 @@ func CompileSynced(ctx context.Context, templates, constraints, inventory []*uns
 	return &Set{policy.Compile(ctx, in, set)}, nil
 }
 
-// Rejected returns why templates, by kind, and constraints, by kind/name, cannot
-// be evaluated.
+// Rejected returns why templates, by kind, and constraints and ExpansionTemplates, by
+// kind/name, cannot be evaluated.
 func (s *Set) Rejected() map[string]string {
 	out := map[string]string{}
 	for _, r := range s.set.Rejections() {

@@ -1,7 +1,7 @@
 // Package peer drives Gatekeeper's engine as Gatekeeper's audit does: each object
 // goes through a file of its page cache, gets its Namespace and the source
 // Original, and is reviewed for the enforcement point of audits, one after the
-// other.
+// other. ExpansionTemplates are applied in the same way.
 //
 // The package is a module of its own, and its go.mod has the versions with which
 // Gatekeeper v3.23.1 is released. It is used in two ways:

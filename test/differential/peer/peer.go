@@ -15,6 +15,8 @@ import (
 	"github.com/open-policy-agent/frameworks/constraint/pkg/client/drivers/rego"
 	"github.com/open-policy-agent/frameworks/constraint/pkg/client/reviews"
 	"github.com/open-policy-agent/frameworks/constraint/pkg/types"
+	"github.com/open-policy-agent/gatekeeper/v3/apis/expansion/unversioned"
+	"github.com/open-policy-agent/gatekeeper/v3/pkg/expansion"
 	mutationtypes "github.com/open-policy-agent/gatekeeper/v3/pkg/mutation/types"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/target"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/util"
@@ -30,6 +32,7 @@ const pageSize = 500
 // Audit is Gatekeeper's engine with policies. It is used by one goroutine.
 type Audit struct {
 	client     *client.Client
+	expansions *expansion.System
 	namespaces map[string]*corev1.Namespace
 }
 
@@ -49,7 +52,8 @@ func New(first ...drivers.Driver) (*Audit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
-	return &Audit{client: c, namespaces: map[string]*corev1.Namespace{}}, nil
+	// Without mutators, of which this project knows nothing.
+	return &Audit{client: c, expansions: expansion.NewSystem(nil), namespaces: map[string]*corev1.Namespace{}}, nil
 }
 
 // AddTemplate adds a ConstraintTemplate. The error is the one that Gatekeeper puts
@@ -75,6 +79,30 @@ func (a *Audit) AddInventory(ctx context.Context, obj *unstructured.Unstructured
 	return err
 }
 
+// AddExpansion adds an ExpansionTemplate.
+func (a *Audit) AddExpansion(obj *unstructured.Unstructured) error {
+	// All versions have the same fields.
+	template := &unversioned.ExpansionTemplate{}
+	data, err := obj.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, template); err != nil {
+		return fmt.Errorf("expansion template %s: %w", obj.GetName(), err)
+	}
+	return a.expansions.UpsertTemplate(template)
+}
+
+// ExpansionConflicts returns the names of ExpansionTemplates that are not used because
+// they are in a circle, which may have become so after they were added.
+func (a *Audit) ExpansionConflicts() []string {
+	var names []string
+	for id := range a.expansions.GetConflicts() {
+		names = append(names, string(id))
+	}
+	return names
+}
+
 // AddNamespace makes a Namespace known to Run, as the audit's lookups do.
 func (a *Audit) AddNamespace(obj *unstructured.Unstructured) error {
 	namespace, err := typedNamespace(obj)
@@ -96,8 +124,30 @@ func typedNamespace(obj *unstructured.Unstructured) (*corev1.Namespace, error) {
 	return namespace, nil
 }
 
-// Review judges one object that has come out of the page cache.
+// Review judges one object that has come out of the page cache, and its resultants. An
+// error costs all results, but for that of a resultant's review.
 func (a *Audit) Review(ctx context.Context, obj *unstructured.Unstructured, namespace *corev1.Namespace) ([]*types.Result, error) {
+	responses, err := a.review(ctx, obj, namespace, mutationtypes.SourceTypeOriginal)
+	if err != nil {
+		return nil, err
+	}
+	resultants, err := a.expansions.Expand(&mutationtypes.Mutable{Object: obj, Namespace: namespace, Source: mutationtypes.SourceTypeOriginal})
+	if err != nil {
+		return nil, fmt.Errorf("expand: %w", err)
+	}
+	for _, r := range resultants {
+		made, err := a.review(ctx, r.Obj, namespace, mutationtypes.SourceTypeGenerated)
+		if err != nil {
+			continue // the audit logs it
+		}
+		expansion.OverrideEnforcementAction(r.EnforcementAction, made)
+		expansion.AggregateResponses(r.TemplateName, responses, made)
+	}
+	return responses.Results(), nil
+}
+
+// review judges one object by itself.
+func (a *Audit) review(ctx context.Context, obj *unstructured.Unstructured, namespace *corev1.Namespace, source mutationtypes.SourceType) (*types.Responses, error) {
 	options := []reviews.ReviewOpt{
 		reviews.EnforcementPoint(util.AuditEnforcementPoint),
 		reviews.Stats(false),
@@ -105,15 +155,7 @@ func (a *Audit) Review(ctx context.Context, obj *unstructured.Unstructured, name
 	if option := util.NamespaceReviewOpt(namespace, logr.Discard()); option != nil {
 		options = append(options, option)
 	}
-	responses, err := a.client.Review(ctx, target.AugmentedUnstructured{
-		Object:    *obj,
-		Namespace: namespace,
-		Source:    mutationtypes.SourceTypeOriginal,
-	}, options...)
-	if err != nil {
-		return nil, err
-	}
-	return responses.Results(), nil
+	return a.client.Review(ctx, target.AugmentedUnstructured{Object: *obj, Namespace: namespace, Source: source}, options...)
 }
 
 // Run audits objects, kind by kind, through files in a directory, which has to

@@ -18,7 +18,9 @@ type Question struct {
 	Templates   []json.RawMessage
 	Constraints []json.RawMessage
 	Inventory   []json.RawMessage
-	Objects     []Object
+	// Expansions are ExpansionTemplates.
+	Expansions []json.RawMessage
+	Objects    []Object
 }
 
 // Object is an object and its Namespace, which may be absent.
@@ -29,7 +31,7 @@ type Object struct {
 
 // Answer says what became of each object of a Question.
 type Answer struct {
-	// Rejected templates, by kind, and constraints, by kind/name.
+	// Rejected templates, by kind, and constraints and ExpansionTemplates, by kind/name.
 	Rejected map[string]string
 	Reviews  []Review
 }
@@ -76,6 +78,18 @@ func Evaluate(ctx context.Context, q *Question, first ...drivers.Driver) (*Answe
 		if err := a.AddConstraint(ctx, obj); err != nil {
 			answer.Rejected[obj.GetKind()+"/"+obj.GetName()] = err.Error()
 		}
+	}
+	for _, data := range q.Expansions {
+		obj, err := decode(data)
+		if err != nil {
+			return nil, err
+		}
+		if err := a.AddExpansion(obj); err != nil {
+			answer.Rejected[obj.GetKind()+"/"+obj.GetName()] = err.Error()
+		}
+	}
+	for _, name := range a.ExpansionConflicts() {
+		answer.Rejected["ExpansionTemplate/"+name] = "it is in a circle"
 	}
 	for _, data := range q.Inventory {
 		obj, err := decode(data)
