@@ -20,7 +20,6 @@ const (
 	templateGroup   = "templates.gatekeeper.sh"
 	constraintGroup = "constraints.gatekeeper.sh"
 	admissionGroup  = "admissionregistration.k8s.io"
-	expansionGroup  = "expansion.gatekeeper.sh"
 
 	// planDelay collects changes of policies and kinds before a new plan is made.
 	planDelay = 200 * time.Millisecond
@@ -30,10 +29,9 @@ const (
 
 // Kinds of policies, besides those of constraints.
 var (
-	templateKind          = schema.GroupKind{Group: templateGroup, Kind: "ConstraintTemplate"}
-	admissionPolicyKind   = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicy"}
-	admissionBindingKind  = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicyBinding"}
-	expansionTemplateKind = schema.GroupKind{Group: expansionGroup, Kind: "ExpansionTemplate"}
+	templateKind         = schema.GroupKind{Group: templateGroup, Kind: "ConstraintTemplate"}
+	admissionPolicyKind  = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicy"}
+	admissionBindingKind = schema.GroupKind{Group: admissionGroup, Kind: "ValidatingAdmissionPolicyBinding"}
 )
 
 // isPolicyKind tells whether objects of a kind are policies.
@@ -60,6 +58,7 @@ type planner struct {
 	started      bool              // the first run has begun
 	problems     []source.Problem  // of the last run
 	runDigest    string            // of the policies of the last run
+	hidden       []source.Problem  // that keep resultants from being seen
 	ensuredKinds map[string]string // digest of the template, by its name
 
 	mu        sync.Mutex // protects the fields below, which others use too
@@ -259,7 +258,7 @@ func (p *planner) plan(ctx context.Context) {
 			restart = append(restart, d)
 		}
 	}
-	p.report(desired, inputs.hidden)
+	p.report(desired)
 	p.beginRun(restart, problems, pending)
 	for _, d := range restart {
 		gk := d.kind.GroupKind()
@@ -348,9 +347,8 @@ func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[st
 	return true
 }
 
-// report tells the tracker what the summaries are about. hidden are problems besides
-// those of the source that keep objects from being seen.
-func (p *planner) report(desired map[schema.GroupKind]*desiredKind, hidden []source.Problem) {
+// report tells the tracker what the summaries are about.
+func (p *planner) report(desired map[schema.GroupKind]*desiredKind) {
 	kinds := map[policy.ConstraintID][]schema.GroupKind{}
 	for gk, d := range desired {
 		for _, c := range d.constraints {
@@ -360,7 +358,7 @@ func (p *planner) report(desired map[schema.GroupKind]*desiredKind, hidden []sou
 	status := policyStatus{
 		planned:      true,
 		rejections:   p.set.Rejections(),
-		hidden:       slices.Concat(p.inventory.Problems, hidden),
+		hidden:       slices.Concat(p.inventory.Problems, p.hidden),
 		failedGroups: p.inventory.FailedGroups,
 	}
 	for _, c := range p.set.Constraints() {

@@ -13,14 +13,17 @@ import (
 	"policy.example.io/policy-apiserver/pkg/source"
 )
 
+// expansionGroup has ExpansionTemplates.
+const expansionGroup = "expansion.gatekeeper.sh"
+
+var expansionTemplateKind = schema.GroupKind{Group: expansionGroup, Kind: "ExpansionTemplate"}
+
 // collectedPolicies are the policies of the source.
 type collectedPolicies struct {
 	policy.Inputs
 	// unknownKinds are kinds of constraints that cannot be listed at the moment and
 	// never could be.
 	unknownKinds map[string]struct{}
-	// hidden is why resultants are not seen: ExpansionTemplates may not be listed.
-	hidden []source.Problem
 }
 
 // collectPolicies streams the kinds that policies are made of, and Namespaces,
@@ -33,6 +36,7 @@ func (p *planner) collectPolicies(ctx context.Context) (*collectedPolicies, []so
 	}
 	p.streamCachedKinds(ctx)
 	inputs := &collectedPolicies{unknownKinds: map[string]struct{}{}}
+	p.hidden = nil
 
 	if reason := p.waitForSync(); reason != "" {
 		p.wait(reason)
@@ -49,18 +53,18 @@ func (p *planner) collectPolicies(ctx context.Context) (*collectedPolicies, []so
 		if !synced {
 			inputs.unknownKinds[gk.Kind] = struct{}{}
 			if gk == expansionTemplateKind {
-				inputs.hidden = []source.Problem{{Subject: gk.String(), Message: fmt.Sprintf("what they make of objects is not seen: %v", err)}}
+				p.hidden = []source.Problem{{Subject: gk.String(), Message: fmt.Sprintf("what they make of objects is not seen: %v", err)}}
 			}
 		}
 		switch gk {
 		case templateKind:
 			inputs.Templates = cache.all()
+		case expansionTemplateKind:
+			inputs.ExpansionTemplates = cache.all()
 		case admissionPolicyKind:
 			inputs.AdmissionPolicies = cache.all()
 		case admissionBindingKind:
 			inputs.AdmissionBindings = cache.all()
-		case expansionTemplateKind:
-			inputs.ExpansionTemplates = cache.all()
 		default:
 			inputs.Constraints = append(inputs.Constraints, cache.all()...)
 		}

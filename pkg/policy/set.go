@@ -91,6 +91,7 @@ func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 			known[c.Digest] = c
 		}
 	}
+	set.addExpansions(in.ExpansionTemplates, previous)
 	byKind := map[string]*compiled{}
 	for i := range templates {
 		t := &templates[i]
@@ -109,7 +110,6 @@ func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 		}
 		set.templates[t.template.digest] = t.template
 	}
-	set.addExpansions(in.ExpansionTemplates, previous)
 	for _, obj := range in.Constraints {
 		set.add(ctx, obj, byKind[obj.GetKind()], known)
 	}

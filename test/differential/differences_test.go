@@ -170,47 +170,6 @@ var differences = []*difference{
 		applies: in(violated, violated, `action ""`),
 	},
 	{
-		name:   "errors of CEL are not violations",
-		reason: "If failurePolicy is Fail, Gatekeeper reports one violation for each validation that cannot be evaluated; here the constraint has an error, beside the violations of other validations.",
-		applies: func(d disagreement) bool {
-			found := slices.DeleteFunc(slices.Clone(d.theirs.Violations), celError.MatchString)
-			return strings.HasPrefix(d.test, "CEL: ") && d.ours.Message != "" && (d.ours.Outcome == failed || d.ours.Outcome == violated) &&
-				len(found) < len(d.theirs.Violations) && slices.Equal(found, d.ours.Violations)
-		},
-	},
-	{
-		name:    "violations of CEL are a set",
-		reason:  "Gatekeeper reports a message as often as validations give it; here violations are a set, as those of Rego are.",
-		applies: in(violated, violated, "CEL: the same message twice"),
-	},
-	{
-		name:   "expressions that do not compile",
-		reason: "Gatekeeper takes the template and reports them as violations of each object, or not at all if failurePolicy is Ignore or nothing uses the variable; here the template is rejected, with the place, because a broken policy must be visible.",
-		applies: func(d disagreement) bool {
-			return d.ours.Outcome == rejected && brokenExpression.MatchString(d.ours.Message) &&
-				(d.Object == "" && d.theirs.Outcome == none || anyMatch(d.theirs.Violations, celCompilation) ||
-					in(rejected, none, "CEL: failurePolicy Ignore and a compile error")(d) || in(rejected, violated, "CEL: variable that does not compile")(d))
-		},
-	},
-	{
-		name:   "messageExpressions that do not compile or are no text",
-		reason: "Gatekeeper takes the template and says the message, or the expression, instead; here the template is rejected, with the place, because a broken policy must be visible.",
-		applies: func(d disagreement) bool {
-			return d.ours.Outcome == rejected && brokenMessage.MatchString(d.ours.Message) && d.theirs.Outcome != rejected &&
-				(d.Object == "" || has(d.theirs.Violations, "static") || has(d.theirs.Violations, "failed expression: "))
-		},
-	},
-	{
-		name:    "CEL that can find nothing",
-		reason:  "Gatekeeper takes a template without validations; here it is rejected, as a kube-apiserver rejects such a ValidatingAdmissionPolicy, because it would look clean.",
-		applies: in(rejected, none, "CEL: no validations", "CEL: nothing"),
-	},
-	{
-		name:    "two variables of one name",
-		reason:  "Gatekeeper evaluates the last and says nothing of the other; here the template is rejected.",
-		applies: in(rejected, violated, "CEL: variable twice", "CEL: variables without names"),
-	},
-	{
 		name:   "a result has one action",
 		reason: "It is the strongest of those of its violations, where ExpansionTemplates have others for what they imply; each violation of Gatekeeper has its own.",
 		applies: func(d disagreement) bool {
@@ -262,6 +221,47 @@ var differences = []*difference{
 		name:    "chains that Gatekeeper gives up on",
 		reason:  "Gatekeeper takes them, and all results of objects at their beginning are lost; here the first template is rejected.",
 		applies: in(rejected, none, "ExpansionTemplate: a chain of 30"),
+	},
+	{
+		name:   "errors of CEL are not violations",
+		reason: "If failurePolicy is Fail, Gatekeeper reports one violation for each validation that cannot be evaluated; here the constraint has an error, beside the violations of other validations.",
+		applies: func(d disagreement) bool {
+			found := slices.DeleteFunc(slices.Clone(d.theirs.Violations), celError.MatchString)
+			return strings.HasPrefix(d.test, "CEL: ") && d.ours.Message != "" && (d.ours.Outcome == failed || d.ours.Outcome == violated) &&
+				len(found) < len(d.theirs.Violations) && slices.Equal(found, d.ours.Violations)
+		},
+	},
+	{
+		name:    "violations of CEL are a set",
+		reason:  "Gatekeeper reports a message as often as validations give it; here violations are a set, as those of Rego are.",
+		applies: in(violated, violated, "CEL: the same message twice"),
+	},
+	{
+		name:   "expressions that do not compile",
+		reason: "Gatekeeper takes the template and reports them as violations of each object, or not at all if failurePolicy is Ignore or nothing uses the variable; here the template is rejected, with the place, because a broken policy must be visible.",
+		applies: func(d disagreement) bool {
+			return d.ours.Outcome == rejected && brokenExpression.MatchString(d.ours.Message) &&
+				(d.Object == "" && d.theirs.Outcome == none || anyMatch(d.theirs.Violations, celCompilation) ||
+					in(rejected, none, "CEL: failurePolicy Ignore and a compile error")(d) || in(rejected, violated, "CEL: variable that does not compile")(d))
+		},
+	},
+	{
+		name:   "messageExpressions that do not compile or are no text",
+		reason: "Gatekeeper takes the template and says the message, or the expression, instead; here the template is rejected, with the place, because a broken policy must be visible.",
+		applies: func(d disagreement) bool {
+			return d.ours.Outcome == rejected && brokenMessage.MatchString(d.ours.Message) && d.theirs.Outcome != rejected &&
+				(d.Object == "" || has(d.theirs.Violations, "static") || has(d.theirs.Violations, "failed expression: "))
+		},
+	},
+	{
+		name:    "CEL that can find nothing",
+		reason:  "Gatekeeper takes a template without validations; here it is rejected, as a kube-apiserver rejects such a ValidatingAdmissionPolicy, because it would look clean.",
+		applies: in(rejected, none, "CEL: no validations", "CEL: nothing"),
+	},
+	{
+		name:    "two variables of one name",
+		reason:  "Gatekeeper evaluates the last and says nothing of the other; here the template is rejected.",
+		applies: in(rejected, violated, "CEL: variable twice", "CEL: variables without names"),
 	},
 	{
 		name:    "data.inventory is not loaded yet",

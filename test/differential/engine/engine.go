@@ -32,13 +32,8 @@ func Compile(ctx context.Context, templates, constraints []*unstructured.Unstruc
 	return &Set{policy.Compile(ctx, policy.Inputs{Templates: templates, Constraints: constraints}, nil)}
 }
 
-// CompileExpanding is Compile with ExpansionTemplates.
-func CompileExpanding(ctx context.Context, templates, constraints, expansions []*unstructured.Unstructured) *Set {
-	return &Set{policy.Compile(ctx, policy.Inputs{Templates: templates, Constraints: constraints, ExpansionTemplates: expansions}, nil)}
-}
-
-// Rejected returns why templates, by kind, and constraints and ExpansionTemplates, by
-// kind/name, cannot be evaluated.
+// Rejected returns why templates, by kind, and constraints, by kind/name, cannot
+// be evaluated.
 func (s *Set) Rejected() map[string]string {
 	out := map[string]string{}
 	for _, r := range s.set.Rejections() {
@@ -83,4 +78,10 @@ func (a *Auditor) Review(ctx context.Context, obj, namespace *unstructured.Unstr
 		a.byKind[k] = constraints
 	}
 	return policy.Review(ctx, policy.NewObject(k, obj, namespace), constraints)
+}
+
+// CompileExpanding is Compile with ExpansionTemplates, which Rejected has by
+// kind/name.
+func CompileExpanding(ctx context.Context, templates, constraints, expansions []*unstructured.Unstructured) *Set {
+	return &Set{policy.Compile(ctx, policy.Inputs{Templates: templates, Constraints: constraints, ExpansionTemplates: expansions}, nil)}
 }
