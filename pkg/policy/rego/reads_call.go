@@ -13,8 +13,8 @@ var shapeOnly = map[string]struct{}{
 	ast.IsObject.Name: {}, ast.IsSet.Name: {}, ast.IsString.Name: {}, ast.TypeNameBuiltin.Name: {},
 }
 
-// comparisons are built-in functions that look no further than the type of a value
-// when they compare it with a string, number, boolean or null.
+// comparisons are built-in functions that look no further than the type of an object
+// or array when they compare it with a string, number, boolean or null.
 var comparisons = map[string]struct{}{
 	ast.Equal.Name: {}, ast.NotEqual.Name: {}, ast.LessThan.Name: {}, ast.LessThanEq.Name: {},
 	ast.GreaterThan.Name: {}, ast.GreaterThanEq.Name: {},
@@ -55,7 +55,7 @@ func (r *reads) call(rr *ruleReads, terms []*ast.Term) {
 func (r *reads) builtin(rr *ruleReads, name string, args []*ast.Term) *value {
 	if _, ok := shapeOnly[name]; ok {
 		for _, arg := range args {
-			r.of(rr, arg)
+			r.follow(rr, arg)
 		}
 		return &value{other: true}
 	}
@@ -76,11 +76,19 @@ func (r *reads) builtin(rr *ruleReads, name string, args []*ast.Term) *value {
 		r.readAll(v.elements)
 		return &value{other: true}
 	case name == ast.ObjectGet.Name && len(args) == 3:
-		if steps, ok := constantPath(args[1]); ok {
+		if steps, ok := r.path(rr, args[1]); ok {
 			out := &value{}
-			r.merge(out, r.steps(rr, r.of(rr, args[0]), steps), 0)
-			r.merge(out, r.of(rr, args[2]), 0)
+			r.merge(out, r.get(rr, r.follow(rr, args[0]), steps), 0)
+			r.merge(out, r.follow(rr, args[2]), 0)
 			return out
+		}
+	case name == ast.Sprintf.Name && len(args) == 2:
+		if shows, ok := verbsThatShow(args); ok {
+			return r.textOf(rr, args[1].Value.(*ast.Array), shows)
+		}
+	case name == ast.Concat.Name && len(args) == 2:
+		if array, ok := args[1].Value.(*ast.Array); ok && isScalar(args[0]) {
+			return r.textOf(rr, array, nil)
 		}
 	}
 	for _, arg := range args {
@@ -89,21 +97,36 @@ func (r *reads) builtin(rr *ruleReads, name string, args []*ast.Term) *value {
 	return &value{other: true}
 }
 
-// constantPath returns the keys that object.get follows, if they are known.
-func constantPath(term *ast.Term) ([]*ast.Term, bool) {
-	if _, ok := term.Value.(ast.String); ok {
+// path returns the keys that object.get follows, if it is known how many there are.
+func (r *reads) path(rr *ruleReads, term *ast.Term) ([]*ast.Term, bool) {
+	switch t := term.Value.(type) {
+	case ast.String:
 		return []*ast.Term{term}, true
+	case ast.Var:
+		// If it is no text, it may be a list of keys.
+		names, known := rr.variable(t).fieldNames()
+		return []*ast.Term{term}, known && (len(names) > 0 || !r.settled)
+	case *ast.Array:
+		ok := true
+		var steps []*ast.Term
+		t.Foreach(func(e *ast.Term) {
+			steps = append(steps, e)
+			ok = ok && (isScalar(e) || isVar(e) && !isInput(e))
+		})
+		return steps, ok
 	}
-	array, ok := term.Value.(*ast.Array)
-	if !ok {
-		return nil, false
+	return nil, false
+}
+
+// get follows keys, of which none gets its value there.
+func (r *reads) get(rr *ruleReads, v *value, keys []*ast.Term) *value {
+	for _, key := range keys {
+		if v.set {
+			r.readAll(v)
+		}
+		v = r.step(rr, v, key)
 	}
-	var steps []*ast.Term
-	array.Foreach(func(e *ast.Term) {
-		steps = append(steps, e)
-		ok = ok && isScalar(e)
-	})
-	return steps, ok
+	return v
 }
 
 func isScalar(term *ast.Term) bool {
@@ -123,7 +146,7 @@ func (r *reads) function(rr *ruleReads, rules []*ast.Rule, args []*ast.Term) {
 		return
 	}
 	for i, arg := range args[:arity] {
-		v := r.of(rr, arg)
+		v := r.follow(rr, arg)
 		for _, rule := range rules {
 			for ; rule != nil; rule = rule.Else {
 				callee := r.byRule[rule]
@@ -133,6 +156,7 @@ func (r *reads) function(rr *ruleReads, rules []*ast.Rule, args []*ast.Term) {
 				}
 				switch parameter := rule.Head.Args[i]; {
 				case isScalar(parameter):
+					r.readText(v)
 				case isVar(parameter):
 					r.flow(callee.variable(parameter.Value.(ast.Var)), v)
 				default:
@@ -166,12 +190,17 @@ func (r *reads) unify(rr *ruleReads, a, b *ast.Term) {
 	case isScalar(b) && !isVar(a):
 		r.of(rr, a)
 	case isVar(a) && !isInput(a):
-		r.assign(rr, a, r.of(rr, b))
+		r.assign(rr, a, r.follow(rr, b))
 		if isVar(b) && !isInput(b) {
-			r.assign(rr, b, r.of(rr, a))
+			r.assign(rr, b, r.follow(rr, a))
 		}
 	default:
-		r.assign(rr, b, r.of(rr, a))
+		r.assign(rr, b, r.follow(rr, a))
+	}
+	// A variable and a text may be compared: that the variable has a value is not known.
+	if isScalar(a) || isScalar(b) {
+		r.of(rr, a)
+		r.of(rr, b)
 	}
 }
 
@@ -181,14 +210,16 @@ func isInput(term *ast.Term) bool { return term.Equal(ast.InputRootDocument) }
 func (r *reads) assign(rr *ruleReads, to *ast.Term, v *value) {
 	switch {
 	case isScalar(to):
+		r.readText(v)
 	case rr.rebinds[to]:
+		r.readText(v)
 		if names, known := rr.variable(to.Value.(ast.Var)).fieldNames(); !known || r.settled && len(names) == 0 {
 			r.readAll(v)
 		} // else it is compared with a text, which looks no further than the type
 		r.of(rr, to)
 	case isVar(to) && !isInput(to):
 		r.flow(rr.variable(to.Value.(ast.Var)), v)
-		r.of(rr, to)
+		r.follow(rr, to)
 	default:
 		r.pattern(rr, to)
 		r.readAll(v)

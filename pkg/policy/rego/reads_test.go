@@ -304,7 +304,7 @@ func TestProjectionsLookTheSame(t *testing.T) {
 				violations, err := p.Eval(t.Context(), value, parameters)
 				return fmt.Sprint(violations, err)
 			}
-			if all, read := say(review), say(projection.Project(review)); all != read {
+			if all, read := say(review), say(projection.Project(review, nil)); all != read {
 				t.Fatalf("of all: %s\nof what is read: %s", all, read)
 			}
 		}))
