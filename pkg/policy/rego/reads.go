@@ -41,8 +41,8 @@ type ruleReads struct {
 	result *value
 	// arrays is how many array comprehensions the place under analysis is in.
 	arrays int
-	// violation is true if the rule is one whose elements are violations, and written out.
-	violation bool
+	// element is the literal of a violation, if the rule is about violations.
+	element *ast.Term
 }
 
 // inputReads returns what modules read of the input.
@@ -55,7 +55,7 @@ func inputReads(compiler *ast.Compiler) *paths.Tree {
 				own := rule.Copy()
 				rr := &ruleReads{
 					rule: own, vars: map[ast.Var]*value{}, result: &value{}, comparedVars: compared(compiler, own),
-					violation: isViolation(module, own),
+					element: violationElement(module, own),
 				}
 				r.rules = append(r.rules, rr)
 				r.byRule[rule] = rr
@@ -101,8 +101,6 @@ func (r *reads) analyze(rr *ruleReads) {
 		}
 	}
 	switch {
-	case rr.violation:
-		r.flow(rr.result, r.violation(rr, head.Key.Value.(ast.Object)))
 	case head.RuleKind() == ast.MultiValue:
 		r.flow(rr.result, r.follow(rr, head.Key))
 	case head.Value != nil:
@@ -220,6 +218,9 @@ func (r *reads) follow(rr *ruleReads, term *ast.Term) *value {
 		t.Foreach(func(e *ast.Term) { r.part(rr, out, e) })
 		return out
 	case ast.Object:
+		if term == rr.element {
+			return r.violation(rr, t)
+		}
 		out := &value{elements: &value{}, keyed: true}
 		t.Foreach(func(k, e *ast.Term) {
 			r.readAll(r.of(rr, k))

@@ -349,11 +349,30 @@ func (c *comparedVars) call(terms []*ast.Term) {
 			return
 		}
 	}
+	for i := range args {
+		if v, ok := args[i].Value.(ast.Var); ok && len(args) == 2 && !c.seen[v] && c.made(args[1-i]) {
+			c.seen[v] = true // it is the name of something that the program makes
+			return
+		}
+	}
 	for _, term := range args {
 		if bindsParts(term) {
 			c.binds(term)
 		}
 	}
+}
+
+// made tells whether a term is an array, object or set of things that have a value.
+func (c *comparedVars) made(term *ast.Term) bool {
+	if isVar(term) || !bindsParts(term) {
+		return false
+	}
+	made := true
+	ast.WalkVars(term, func(v ast.Var) bool {
+		made = made && c.seen[v]
+		return false
+	})
+	return made
 }
 
 // bindingTerms are the arguments of an expression that it may bind: both sides of an

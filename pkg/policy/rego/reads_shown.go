@@ -9,12 +9,24 @@ import (
 // This file is about texts that are only shown: of msg := sprintf("pod %v", [name]) in a
 // message, the program says the same of all names but for the name.
 
-// isViolation tells whether a rule is one of the rules violation of the template whose
-// head is written out as an object.
-func isViolation(module *ast.Module, rule *ast.Rule) bool {
-	return module.Package.Path.Equal(ast.Ref{ast.DefaultRootDocument, ast.InternedTerm(templatePackage)}) &&
-		rule.Head.Name == "violation" && len(rule.Head.Ref()) == 1 &&
-		rule.Head.RuleKind() == ast.MultiValue && isObject(rule.Head.Key)
+// violationElement returns the literal of the rule violation of the template that is
+// written out in the head, nil if there is none. The compiler may have moved it to the
+// body.
+func violationElement(module *ast.Module, rule *ast.Rule) *ast.Term {
+	head := rule.Head
+	if head.Name != "violation" || len(head.Ref()) != 1 || head.RuleKind() != ast.MultiValue ||
+		!module.Package.Path.Equal(ast.Ref{ast.DefaultRootDocument, ast.InternedTerm(templatePackage)}) {
+		return nil
+	}
+	if isObject(head.Key) {
+		return head.Key
+	}
+	for _, expr := range rule.Body {
+		if expr.IsEquality() && len(expr.Operands()) == 2 && isVar(head.Key) && expr.Operand(0).Equal(head.Key) && isObject(expr.Operand(1)) {
+			return expr.Operand(1)
+		}
+	}
+	return nil
 }
 
 // violation analyses an element of the rule violation. Its msg is only shown; if it is
