@@ -268,7 +268,8 @@ func TestProgramsOfProjections(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkProjection(t, p, anyReview, 1, 300)
+			checkProjection(t, p, anyReview, 1, 200)
+			checkProjection(t, p, textReview, 1, 100)
 		})
 	}
 }
