@@ -35,7 +35,7 @@ type program interface {
 	bind(parameters any, m *memo) (evaluator, error)
 }
 
-// evaluator evaluates a program with the parameters of a constraint.
+// evaluator evaluates a program with the parameters of a constraint, in bounded time.
 type evaluator interface {
 	evaluate(ctx context.Context, o *Object) judgement
 }

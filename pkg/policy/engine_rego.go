@@ -75,6 +75,8 @@ func (e *regoEvaluator) evaluate(ctx context.Context, o *Object) judgement {
 			return judged(e.show(violations, o.key.Texts))
 		}
 	}
+	ctx, cancel := withTimeout(ctx)
+	defer cancel()
 	violations, err := e.say(ctx, o, true)
 	switch {
 	case err != nil && len(o.key.Texts) > 0:

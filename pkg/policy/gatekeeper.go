@@ -28,8 +28,6 @@ func (r *gatekeeperRule) judge(ctx context.Context, o *Object) judgement {
 	case !matches:
 		return judgement{}
 	}
-	ctx, cancel := withTimeout(ctx)
-	defer cancel()
 	j := r.evaluator.evaluate(ctx, o)
 	if j.outcome != Deferred && j.message != "" {
 		j.message = fmt.Sprintf("template %s: %s", r.template.kind, j.message)
