@@ -41,29 +41,39 @@ func TestShown(t *testing.T) {
 	}{
 		"the name": {
 			`violation[{"msg": msg}] { input.review.object.spec.side == "b"; msg := sprintf("pod %v/%s", [input.review.namespace, input.review.name]) }`,
-			1, [][]string{{"pod ns/a"}, {"pod ns/b"}, {"pod b/b"}, {"pod ns/%v"}, {"pod ns/a"}, {"pod ns/a"}, {"pod ns/a"}},
+			1,
+			[][]string{{"pod ns/a"}, {"pod ns/b"}, {"pod b/b"}, {"pod ns/%v"}, {"pod ns/a"}, {"pod ns/a"}, {"pod ns/a"}},
 		},
 		"what is no text": {
 			`violation[{"msg": msg}] { msg := sprintf("%v is %v", [input.review.name, input.review.object.spec.x]) }`,
-			4, [][]string{{"a is a"}, {"b is a"}, {"b is a"}, {"%v is a"}, {"a is 7"}, {`a is {"a": "b"}`}, {}},
+			4,
+			[][]string{{"a is a"}, {"b is a"}, {"b is a"}, {"%v is a"}, {"a is 7"}, {`a is {"a": "b"}`}, {}},
 		},
 		"messages that are the same for some": {
 			`violation[{"msg": input.review.name}] { true }
 violation[{"msg": m}] { m := input.review.namespace }`,
-			1, [][]string{{"a", "ns"}, {"b", "ns"}, {"b"}, {"%v", "ns"}, {"a", "ns"}, {"a", "ns"}, {"a", "ns"}},
+			1,
+			[][]string{{"a", "ns"}, {"b", "ns"}, {"b"}, {"%v", "ns"}, {"a", "ns"}, {"a", "ns"}, {"a", "ns"}},
 		},
 		"the order of messages": {
 			`violation[{"msg": m, "details": {"n": 1}}] { m := sprintf("%v", [input.review.name]) }
 violation[{"msg": m, "details": {"n": 0}}] { m := sprintf("%v", [input.review.namespace]) }
 violation[{"msg": "am"}] { true }`,
-			1, [][]string{
-				{`a{"n":1}`, "am", `ns{"n":0}`}, {"am", `b{"n":1}`, `ns{"n":0}`}, {"am", `b{"n":0}`, `b{"n":1}`}, {`%v{"n":1}`, "am", `ns{"n":0}`},
-				{`a{"n":1}`, "am", `ns{"n":0}`}, {`a{"n":1}`, "am", `ns{"n":0}`}, {`a{"n":1}`, "am", `ns{"n":0}`},
+			1,
+			[][]string{
+				{`a{"n":1}`, "am", `ns{"n":0}`},
+				{"am", `b{"n":1}`, `ns{"n":0}`},
+				{"am", `b{"n":0}`, `b{"n":1}`},
+				{`%v{"n":1}`, "am", `ns{"n":0}`},
+				{`a{"n":1}`, "am", `ns{"n":0}`},
+				{`a{"n":1}`, "am", `ns{"n":0}`},
+				{`a{"n":1}`, "am", `ns{"n":0}`},
 			},
 		},
 		"compared as well": {
 			`violation[{"msg": m}] { m := sprintf("%v %v", [input.review.name, input.review.namespace]); input.review.name == "b" }`,
-			3, [][]string{{}, {"b ns"}, {"b b"}, {}, {}, {}, {}},
+			3,
+			[][]string{{}, {"b ns"}, {"b b"}, {}, {}, {}, {}},
 		},
 		"errors": {
 			`violation[{"msg": m}] { m := input.review.object.spec.x }
@@ -71,8 +81,12 @@ violation[{"msg": n}] { n := sprintf("%v", [input.review.name]) }
 f(x) = input.review.name { x }
 f(x) = input.review.namespace { x }
 violation[{"msg": "m"}] { input.review.object.spec.x == 7; f("a") }`,
-			5, [][]string{
-				{"a"}, {"a", "b"}, {"a", "b"}, {"%v", "a"},
+			5,
+			[][]string{
+				{"a"},
+				{"a", "b"},
+				{"a", "b"},
+				{"%v", "a"},
 				{"error: template Test: rego:5:1: eval_conflict_error: function data.test.f produced conflicting values for the same inputs:"},
 				{`error: template Test: msg of a violation is a object, want a string: {"a": "b"}`},
 				{"a"},
