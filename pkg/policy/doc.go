@@ -19,7 +19,8 @@
 // (gatekeeper.go), whose program is in Rego (engine_rego.go) or in CEL
 // (engine_cel.go), or that of a ValidatingAdmissionPolicy by a binding
 // (admission.go). Rego programs see what they read of an object and no more, and
-// what they said of it is remembered (memo.go); docs/engine.md tells why.
+// what they said of it is remembered, with placeholders for texts that they only show
+// (memo.go); docs/engine.md tells why.
 //
 // The semantics are Gatekeeper's, except that an error of evaluation or of the
 // match block is an Error and not a violation, and that constraints are evaluated
