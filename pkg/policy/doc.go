@@ -20,7 +20,8 @@
 // (engine_cel.go), or that of a ValidatingAdmissionPolicy by a binding
 // (admission.go). Constraints of ConstraintTemplates also judge what ExpansionTemplates
 // make of an object (expansion.go). Rego programs see what they read of an object and no
-// more, and what they said of it is remembered (memo.go); docs/engine.md tells why.
+// more, and what they said of it is remembered, with placeholders for texts that they
+// only show (memo.go); docs/engine.md tells why.
 //
 // The semantics are Gatekeeper's, except that an error of evaluation or of the
 // match block is an Error and not a violation, and that constraints are evaluated

@@ -36,7 +36,7 @@ type program interface {
 	bind(parameters any, m *memo, inventory *programInventory) (evaluator, error)
 }
 
-// evaluator evaluates a program with the parameters of a constraint.
+// evaluator evaluates a program with the parameters of a constraint, in bounded time.
 type evaluator interface {
 	evaluate(ctx context.Context, o *Object) judgement
 }

@@ -137,6 +137,8 @@ type celEvaluator struct {
 }
 
 func (e *celEvaluator) evaluate(ctx context.Context, o *Object) judgement {
+	ctx, cancel := withTimeout(ctx)
+	defer cancel()
 	result, err := e.Eval(ctx, cel.Input{Object: o.obj, Namespace: o.namespace, Params: e.parameters})
 	if err != nil {
 		return failed(err)

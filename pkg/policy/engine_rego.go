@@ -1,7 +1,11 @@
 package policy
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -78,14 +82,33 @@ func (e *regoEvaluator) evaluate(ctx context.Context, o *Object) judgement {
 	}
 	o.use(e.regoProgram)
 	if e.repeats {
-		o.scratch = memoKey(o.scratch[:0], e.number, o.key)
+		o.scratch = memoKey(o.scratch[:0], e.number, o.key.Bytes)
 		if violations, ok := e.memo.get(o.scratch); ok {
-			return judged(violations)
+			return judged(e.show(violations, o.key.Texts))
 		}
 	}
-	input, err := o.input()
+	ctx, cancel := withTimeout(ctx)
+	defer cancel()
+	violations, err := e.say(ctx, o, true)
+	switch {
+	case err != nil && len(o.key.Texts) > 0:
+		violations, err = e.say(ctx, o, false) // an error has no placeholders
+	case err == nil && e.repeats:
+		e.memo.put(o.scratch, violations)
+		violations = e.show(violations, o.key.Texts)
+	}
 	if err != nil {
 		return failed(err)
+	}
+	return judged(violations)
+}
+
+// say evaluates the program on an object. hide tells whether there are placeholders in
+// what it says.
+func (e *regoEvaluator) say(ctx context.Context, o *Object, hide bool) ([]Violation, error) {
+	input, err := o.input(hide)
+	if err != nil {
+		return nil, err
 	}
 	var inventory *rego.Inventory
 	if e.inventory != nil {
@@ -93,16 +116,32 @@ func (e *regoEvaluator) evaluate(ctx context.Context, o *Object) judgement {
 	}
 	found, err := e.Eval(ctx, input, e.parameters, inventory)
 	if err != nil {
-		return failed(err)
+		return nil, err
 	}
 	var violations []Violation
 	for _, v := range found {
 		violations = append(violations, Violation(v))
 	}
-	if e.repeats {
-		e.memo.put(o.scratch, violations)
+	return violations, nil
+}
+
+// show returns violations with the texts of an object in their messages. It does not
+// modify the violations it is given.
+func (p *regoProgram) show(violations []Violation, texts []string) []Violation {
+	if len(violations) == 0 || len(texts) == 0 {
+		return violations
 	}
-	return judged(violations)
+	out := make([]Violation, len(violations))
+	for i, v := range violations {
+		out[i] = Violation{Message: p.Show(v.Message, texts), Details: v.Details}
+	}
+	// Messages in which different texts were hidden can be the same.
+	slices.SortFunc(out, func(a, b Violation) int {
+		return cmp.Or(strings.Compare(a.Message, b.Message), bytes.Compare(a.Details, b.Details))
+	})
+	return slices.CompactFunc(out, func(a, b Violation) bool {
+		return a.Message == b.Message && bytes.Equal(a.Details, b.Details)
+	})
 }
 
 func judged(violations []Violation) judgement {
@@ -117,23 +156,33 @@ func (o *Object) use(p *regoProgram) {
 	if o.program == p {
 		return
 	}
-	o.program, o.projected, o.key = p, nil, o.key[:0]
+	o.program, o.projected = p, nil
+	o.key.Reset()
 	if p.repeats {
-		o.key = shorten(p.projection.AppendKey(o.key, o.review()))
+		o.key.Bytes = append(o.key.Bytes, keyAsItIs)
+		o.key.Append(p.projection, o.review())
+		o.key.Bytes = shorten(o.key.Bytes)
 	}
 }
 
-// input returns what the program in use reads of the review.
-func (o *Object) input() (rego.Value, error) {
+// input returns what the program in use reads of the review. hide tells whether there
+// are placeholders for the texts that are only shown.
+func (o *Object) input(hide bool) (rego.Value, error) {
+	p := o.program
 	var err error
-	if o.program.Reads.Whole() {
+	switch {
+	case p.Reads.Whole():
 		if o.whole == nil {
 			o.whole, err = rego.NewValue(o.review())
 		}
 		return o.whole, err
-	}
-	if o.projected == nil {
-		o.projected, err = rego.NewValue(o.program.projection.Project(o.review()))
+	case len(o.key.Texts) > 0 && !hide:
+		return rego.NewValue(p.projection.Project(o.review(), nil))
+	case o.projected != nil:
+	case len(o.key.Texts) > 0:
+		o.projected, err = rego.NewValue(p.projection.Project(o.review(), p.Placeholder))
+	default:
+		o.projected, err = rego.NewValue(p.projection.Project(o.review(), nil))
 	}
 	return o.projected, err
 }

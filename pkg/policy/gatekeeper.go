@@ -49,8 +49,6 @@ func (r *gatekeeperRule) judgeOne(ctx context.Context, o *Object, source match.S
 	case !matches:
 		return judgement{}
 	}
-	ctx, cancel := withTimeout(ctx)
-	defer cancel()
 	j := r.evaluator.evaluate(ctx, o)
 	if j.outcome != Deferred && j.message != "" {
 		j.message = fmt.Sprintf("template %s: %s", r.template.kind, j.message)

@@ -47,7 +47,7 @@ func (v *InventoryView) Item(obj *unstructured.Unstructured) (*InventoryItem, er
 	if v.exclusions.excludes(processSync, obj) {
 		return nil, nil
 	}
-	value, err := rego.NewValue(v.projection.Project(obj.Object))
+	value, err := rego.NewValue(v.projection.Project(obj.Object, nil))
 	if err != nil {
 		return nil, fmt.Errorf("%s %s/%s in data.inventory: %w", v.Kind.Kind, obj.GetNamespace(), obj.GetName(), err)
 	}
@@ -58,8 +58,10 @@ func (v *InventoryView) Item(obj *unstructured.Unstructured) (*InventoryItem, er
 		Name:         obj.GetName(),
 		Value:        value,
 	}}
-	key := fmt.Appendf(nil, "%q %q ", item.item.Namespace, item.item.Name)
-	copy(item.Digest[:], sum(v.projection.AppendKey(key, obj.Object)))
+	key := &paths.Key{Bytes: fmt.Appendf(nil, "%q %q ", item.item.Namespace, item.item.Name)}
+	key.Append(v.projection, obj.Object)
+	// Texts that are only shown are shown from here: none takes the place of another.
+	copy(item.Digest[:], sum(key.Bytes, fmt.Appendf(nil, "%q", key.Texts)))
 	return item, nil
 }
 

@@ -120,10 +120,10 @@ func TestInventoryViews(t *testing.T) {
 			"networking.k8s.io/v1 Ingress [.metadata.name* .metadata.namespace* .spec.rules[].host*]",
 		}},
 		{name: "kinds in the text", template: program(`data.inventory.namespace[_].v1[["Pod", "Service"][_]][_].spec.x == 1`), want: []string{
-			"v1 Service [.spec.x]", "v1 Pod [.spec.x]",
+			"v1 Service [.spec.x=]", "v1 Pod [.spec.x=]",
 		}},
 		{name: "version and kind in the text", template: program(`data.inventory.namespace.a["v1"].Service[_].spec.selector.app == "x"`), want: []string{
-			"v1 Service [.spec.selector.app]",
+			"v1 Service [.spec.selector.app=]",
 		}},
 		{name: "a version that is not the preferred one", template: program(`data.inventory.namespace[_]["autoscaling/v1"].HorizontalPodAutoscaler[_].spec.x`), want: []string{
 			"autoscaling/v1 HorizontalPodAutoscaler [.spec.x]",

@@ -22,7 +22,7 @@ const (
 // memo remembers what programs said of the projections of objects, so that objects
 // that look the same to a program are evaluated once: the Pods of a ReplicaSet, or an
 // object of which only the status has changed. It forgets what was not asked for the
-// longest.
+// longest. Messages have placeholders for the texts that programs only show.
 type memo struct {
 	seed   maphash.Seed
 	shards [memoShards]memoShard
@@ -40,13 +40,20 @@ type memoShard struct {
 
 func newMemo() *memo { return &memo{seed: maphash.MakeSeed()} }
 
-// shorten replaces a projection's key by its hash if it is long, in place.
-func shorten(projection []byte) []byte {
-	if len(projection) <= memoKeyBytes {
-		return projection
+// Tags in front of the keys of projections: those that are as they are, and hashes.
+const (
+	keyAsItIs = 'k'
+	keyHash   = 'h'
+)
+
+// shorten replaces a projection's key, which has a tag in front, by its hash if it is
+// long, in place.
+func shorten(key []byte) []byte {
+	if len(key) <= memoKeyBytes {
+		return key
 	}
-	sum := sha256.Sum256(projection)
-	return append(projection[:0], sum[:]...)
+	sum := sha256.Sum256(key)
+	return append(append(key[:0], keyHash), sum[:]...)
 }
 
 // memoKey appends the key of a constraint and a projection to dst.

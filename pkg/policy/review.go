@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"policy.example.io/policy-apiserver/pkg/policy/expand"
+	"policy.example.io/policy-apiserver/pkg/policy/paths"
 	"policy.example.io/policy-apiserver/pkg/policy/rego"
 )
 
@@ -36,7 +37,7 @@ type Object struct {
 	// Of the Rego program that was evaluated last: the key and the value of what it
 	// reads. Constraints of a template follow each other.
 	program   *regoProgram
-	key       []byte
+	key       paths.Key
 	projected rego.Value
 	scratch   []byte
 	// expanded is what expandedBy made of the object.

@@ -62,13 +62,35 @@ func TestProject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			document := pod()
-			if diff := cmp.Diff(test.want, NewProjection(test.tree).Project(document)); diff != "" {
+			if diff := cmp.Diff(test.want, NewProjection(test.tree).Project(document, nil)); diff != "" {
 				t.Error(diff)
 			}
 			if diff := cmp.Diff(pod(), document); diff != "" {
 				t.Errorf("the document was modified: %s", diff)
 			}
 		})
+	}
+}
+
+func TestPaths(t *testing.T) {
+	read := tree(func(t *Tree) {
+		t.Field("a").Field("b")
+		t.Field("c").Each().Field("d").ReadText()
+		t.Field("e").Each().Show()
+		t.Field("f").ReadAll()
+	})
+	want := []string{".a.b", ".c[].d=", ".e[]~", ".f*"}
+	if diff := cmp.Diff(want, read.Paths()); diff != "" {
+		t.Error(diff)
+	}
+	shown := tree(func(t *Tree) { t.Field("a").Show() })
+	below := shown.Field("a").Field("b")
+	if !below.Whole() || below.ReadText() {
+		t.Error("what is below a value that is shown is not read as a whole")
+	}
+	shown.Add(tree(func(t *Tree) { t.Field("a").Field("b").ReadText() }))
+	if diff := cmp.Diff([]string{".a~"}, shown.Paths()); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -131,29 +153,84 @@ func trees() *rapid.Generator[*Tree] {
 					node = node.Field(name)
 				}
 			}
-			if rapid.IntRange(0, 3).Draw(t, "whole") == 0 {
+			switch rapid.IntRange(0, 5).Draw(t, "read") {
+			case 0:
 				node.ReadAll()
+			case 1:
+				node.Show()
+			case 2:
+				node.ReadText()
 			}
 		}
 		return root
 	})
 }
 
-// TestKey is equal exactly where projections are, and a projection projects to
-// itself.
+// hidden stands for the nth text.
+func hidden(n int) string { return fmt.Sprint("hidden ", n) }
+
+func keyOf(p *Projection, document any) *Key {
+	k := &Key{}
+	k.Append(p, document)
+	return k
+}
+
+// TestKey is equal exactly where projections are but for what is shown, and a
+// projection projects to itself.
 func TestKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := NewProjection(trees().Draw(t, "tree"))
 		a, b := documents().Draw(t, "a"), documents().Draw(t, "b")
-		projected := p.Project(a)
-		alike := cmp.Equal(projected, p.Project(b))
-		if sameKey := string(p.AppendKey(nil, a)) == string(p.AppendKey(nil, b)); sameKey != alike {
+		projected := p.Project(a, hidden)
+		alike := cmp.Equal(projected, p.Project(b, hidden))
+		if sameKey := string(keyOf(p, a).Bytes) == string(keyOf(p, b).Bytes); sameKey != alike {
 			t.Fatalf("same key: %v, equal projections: %v", sameKey, alike)
 		}
-		if diff := cmp.Diff(projected, p.Project(projected)); diff != "" {
+		for _, hide := range []func(int) string{hidden, nil} {
+			projected := p.Project(a, hide)
+			if diff := cmp.Diff(projected, p.Project(projected, hide)); diff != "" {
+				t.Fatal(diff)
+			}
+		}
+	})
+}
+
+// TestTexts of keys are what Project hides, in the same order.
+func TestTexts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := NewProjection(trees().Draw(t, "tree"))
+		document := documents().Draw(t, "document")
+		texts := keyOf(p, document).Texts
+		n := 0
+		found := p.Project(document, func(i int) string {
+			if i != n || i >= len(texts) {
+				t.Fatalf("text %d comes after %d of %d", i, n, len(texts))
+			}
+			n++
+			return texts[i]
+		})
+		if n != len(texts) {
+			t.Fatalf("%d texts of %d are hidden", n, len(texts))
+		}
+		if diff := cmp.Diff(p.Project(document, nil), found); diff != "" {
 			t.Fatal(diff)
 		}
 	})
+}
+
+// TestKeyIsUsedAgain after Reset.
+func TestKeyIsUsedAgain(t *testing.T) {
+	p := NewProjection(tree(func(t *Tree) { t.Field("metadata").Field("name").Show(); t.Field("spec").ReadAll() }))
+	k := keyOf(p, pod())
+	want := *keyOf(p, pod())
+	k.Reset()
+	if len(k.Bytes)+len(k.Texts) > 0 {
+		t.Errorf("after Reset: %v", k)
+	}
+	k.Append(p, pod())
+	if string(k.Bytes) != string(want.Bytes) || !cmp.Equal(k.Texts, []string{"a"}) {
+		t.Errorf("the second time: %q with %v, want %q", k.Bytes, k.Texts, want.Bytes)
+	}
 }
 
 // read follows a path of field names as a program would that finds one value only.
@@ -184,9 +261,16 @@ func TestReadsSeeNoDifference(t *testing.T) {
 		if whole {
 			node.ReadAll()
 		}
+		isText := rapid.Bool().Draw(t, "texts")
+		if isText {
+			node.ReadText()
+		}
 		document := documents().Draw(t, "document")
-		got, gotOK := read(NewProjection(root).Project(document), path)
+		got, gotOK := read(NewProjection(root).Project(document, hidden), path)
 		want, wantOK := read(document, path)
+		if _, ok := want.(string); ok && isText && got != want {
+			t.Fatalf("got text %v, want %v", got, want)
+		}
 		if gotOK != wantOK || fmt.Sprintf("%T", got) != fmt.Sprintf("%T", want) || whole && !cmp.Equal(got, want) {
 			t.Fatalf("got %v %v, want %v %v", got, gotOK, want, wantOK)
 		}

@@ -1,19 +1,15 @@
 package paths
 
 import (
-	"cmp"
-	"encoding/binary"
-	"encoding/json"
-	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 )
 
 // Projection reduces documents to what a Tree reads. It is immutable.
 type Projection struct {
-	whole bool
+	// whole and text are those of the Tree.
+	whole, text bool
 	// fields that are named, sorted by name; what each asks for is in them.
 	fields []field
 	// each is for all other fields, and for the elements of arrays; nil if there is no
@@ -29,12 +25,11 @@ type field struct {
 // NewProjection returns the projection of a tree, which may be changed afterwards.
 // nil asks for nothing but the type of the value.
 func NewProjection(t *Tree) *Projection {
-	p := &Projection{}
 	if t == nil {
-		return p
+		return &Projection{}
 	}
+	p := &Projection{whole: t.whole, text: t.text}
 	if t.whole {
-		p.whole = true
 		return p
 	}
 	if t.each != nil {
@@ -51,93 +46,77 @@ func NewProjection(t *Tree) *Projection {
 }
 
 // Project returns what is read of a document. It shares parts with the document and
-// does not modify it.
-func (p *Projection) Project(document any) any {
+// does not modify it. The nth text, from 0, of those that are only shown is replaced
+// by hide(n), unless hide is nil.
+func (p *Projection) Project(document any, hide func(n int) string) any {
+	pr := &projecting{hide: hide}
+	return pr.value(p, document)
+}
+
+// projecting is the state of one Project.
+type projecting struct {
+	hide func(n int) string
+	n    int
+}
+
+func (pr *projecting) value(p *Projection, document any) any {
+	if text, ok := document.(string); ok {
+		if p.text || pr.hide == nil {
+			return text
+		}
+		pr.n++
+		return pr.hide(pr.n - 1)
+	}
 	if p.whole {
 		return document
 	}
 	switch v := document.(type) {
 	case map[string]any:
-		return p.projectObject(v)
+		return pr.object(p, v)
 	case []any:
 		if p.each == nil {
 			return []any{}
 		}
 		out := make([]any, len(v))
 		for i := range v {
-			out[i] = p.each.Project(v[i])
+			out[i] = pr.value(p.each, v[i])
 		}
 		return out
 	}
 	return document
 }
 
-func (p *Projection) projectObject(v map[string]any) map[string]any {
-	out := make(map[string]any, len(p.fields))
-	if p.each != nil {
-		for name, value := range v {
-			out[name] = p.each.Project(value)
+// object goes through the fields in the order in which a key has them.
+func (pr *projecting) object(p *Projection, v map[string]any) map[string]any {
+	if p.each == nil {
+		out := make(map[string]any, len(p.fields))
+		for _, f := range p.fields {
+			if value, ok := v[f.name]; ok {
+				out[f.name] = pr.value(f.sub, value)
+			}
 		}
+		return out
 	}
-	for _, f := range p.fields {
-		if value, ok := v[f.name]; ok {
-			out[f.name] = f.sub.Project(value)
-		}
+	out := make(map[string]any, len(v))
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		out[name] = pr.value(p.field(name), v[name])
 	}
 	return out
 }
 
-// Tags of values in a key. An object is closed with its end, an array has its length
-// in front.
-const (
-	tagNull   = 'n'
-	tagFalse  = 'f'
-	tagTrue   = 't'
-	tagInt    = 'i'
-	tagFloat  = 'd'
-	tagString = 's'
-	tagArray  = 'a'
-	tagObject = 'o'
-	tagField  = '.'
-	tagEnd    = 'e'
-	tagOther  = '?'
-)
-
-// AppendKey appends the key of a document to dst: an encoding of its projection.
-func (p *Projection) AppendKey(dst []byte, document any) []byte {
-	switch v := document.(type) {
-	case nil:
-		return append(dst, tagNull)
-	case bool:
-		if v {
-			return append(dst, tagTrue)
-		}
-		return append(dst, tagFalse)
-	case string:
-		return appendString(append(dst, tagString), v)
-	case int64:
-		return binary.BigEndian.AppendUint64(append(dst, tagInt), uint64(v))
-	case float64:
-		return binary.BigEndian.AppendUint64(append(dst, tagFloat), math.Float64bits(v))
-	case []any:
-		sub := p.elements()
-		if sub == nil {
-			v = nil
-		}
-		dst = binary.AppendUvarint(append(dst, tagArray), uint64(len(v)))
-		for i := range v {
-			dst = sub.AppendKey(dst, v[i])
-		}
-		return dst
-	case map[string]any:
-		return append(p.appendObject(append(dst, tagObject), v), tagEnd)
+// field is the projection of a field of an object of which all fields are kept.
+func (p *Projection) field(name string) *Projection {
+	if p.whole {
+		return whole
 	}
-	return appendOther(dst, document)
+	i, ok := slices.BinarySearchFunc(p.fields, name, func(f field, name string) int { return strings.Compare(f.name, name) })
+	if ok {
+		return p.fields[i].sub
+	}
+	return p.each
 }
 
-// whole is the projection of every part of a value that is read as a whole.
-var whole = &Projection{whole: true}
-
+// elements is the projection of the elements of an array, nil if they are not kept.
 func (p *Projection) elements() *Projection {
 	if p.whole {
 		return whole
@@ -145,46 +124,5 @@ func (p *Projection) elements() *Projection {
 	return p.each
 }
 
-func (p *Projection) appendObject(dst []byte, v map[string]any) []byte {
-	if !p.whole && p.each == nil {
-		for _, f := range p.fields {
-			if value, ok := v[f.name]; ok {
-				dst = f.sub.AppendKey(appendString(append(dst, tagField), f.name), value)
-			}
-		}
-		return dst
-	}
-	for _, name := range sortedNames(v) {
-		dst = p.fieldProjection(name).AppendKey(appendString(append(dst, tagField), name), v[name])
-	}
-	return dst
-}
-
-func sortedNames(v map[string]any) []string {
-	return slices.Sorted(maps.Keys(v))
-}
-
-// fieldProjection is for a field of an object of which all fields are kept.
-func (p *Projection) fieldProjection(name string) *Projection {
-	if p.whole {
-		return whole
-	}
-	i, ok := slices.BinarySearchFunc(p.fields, name, func(f field, name string) int { return cmp.Compare(f.name, name) })
-	if ok {
-		return p.fields[i].sub
-	}
-	return p.each
-}
-
-func appendString(dst []byte, s string) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
-}
-
-// appendOther appends a value that documents do not have, by its JSON.
-func appendOther(dst []byte, v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		data = fmt.Append(nil, v)
-	}
-	return appendString(append(dst, tagOther), fmt.Sprintf("%T %s", v, data))
-}
+// whole is the projection of every part of a value that is read as a whole.
+var whole = &Projection{whole: true, text: true}

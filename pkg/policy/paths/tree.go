@@ -4,22 +4,26 @@ import "slices"
 
 // Tree is the set of paths that a program reads below one value. Its zero value is a
 // program that only asks whether the value is there and of which type it is, and
-// what it is if it is neither an object nor an array.
+// what it is if it is a number or a boolean.
 type Tree struct {
 	fields map[string]*Tree
 	each   *Tree
-	whole  bool
+	// whole is true if all of the value is read, but for the text if it is one.
+	whole bool
+	// text is true if the value is read if it is a text.
+	text bool
 	// several is true if the tree is of more than one value of the document.
 	several bool
 }
 
-// Field returns the tree below a field of an object. It is whole if t is by now.
+// Field returns the tree below a field of an object. It is read as a whole if t is by
+// now.
 func (t *Tree) Field(name string) *Tree {
 	if t.fields == nil {
 		t.fields = map[string]*Tree{}
 	}
 	if t.fields[name] == nil {
-		t.fields[name] = &Tree{several: t.several, whole: t.whole}
+		t.fields[name] = &Tree{several: t.several, whole: t.whole, text: t.whole}
 	}
 	return t.fields[name]
 }
@@ -28,7 +32,7 @@ func (t *Tree) Field(name string) *Tree {
 // The number of elements and the names of fields are read with it.
 func (t *Tree) Each() *Tree {
 	if t.each == nil {
-		t.each = &Tree{several: true, whole: t.whole}
+		t.each = &Tree{several: true, whole: t.whole, text: t.whole}
 	}
 	return t.each
 }
@@ -39,12 +43,27 @@ func (t *Tree) Several() bool { return t.several }
 
 // ReadAll says that the whole value is read. It tells whether that is news.
 func (t *Tree) ReadAll() bool {
+	show, text := t.Show(), t.ReadText()
+	return show || text
+}
+
+// Show says that the whole value is read, but that of a text it makes no difference
+// which it is: it is only shown. It tells whether that is news.
+func (t *Tree) Show() bool {
 	news := !t.whole
 	t.whole, t.fields, t.each = true, nil, nil
 	return news
 }
 
-// Whole tells whether the whole value is read.
+// ReadText says that it makes a difference which text the value is, if it is one. It
+// tells whether that is news.
+func (t *Tree) ReadText() bool {
+	news := !t.text
+	t.text = true
+	return news
+}
+
+// Whole tells whether the whole value is read, or shown.
 func (t *Tree) Whole() bool { return t.whole }
 
 // Reads tells whether anything of the value at a path of field names may be read.
@@ -60,7 +79,7 @@ func (t *Tree) Reads(path ...string) bool {
 
 // Below returns the tree below a field, with what is read of all fields.
 func (t *Tree) Below(name string) *Tree {
-	out := &Tree{whole: t.whole}
+	out := &Tree{whole: t.whole, text: t.whole}
 	out.Add(t.fields[name])
 	out.Add(t.each)
 	return out
@@ -70,7 +89,7 @@ func (t *Tree) Below(name string) *Tree {
 // are read by name, and below all others, nil if these are not read.
 func (t *Tree) Branches() (named map[string]*Tree, others *Tree) {
 	if t.whole {
-		return nil, &Tree{whole: true}
+		return nil, &Tree{whole: true, text: true}
 	}
 	named = make(map[string]*Tree, len(t.fields))
 	for name := range t.fields {
@@ -79,8 +98,9 @@ func (t *Tree) Branches() (named map[string]*Tree, others *Tree) {
 	return named, t.each
 }
 
-// Paths lists the ends of all paths, sorted: fields are separated by dots, elements
-// are [], and a value that is read as a whole has an asterisk behind it.
+// Paths lists the ends of all paths, sorted: fields are separated by dots and elements
+// are []. A value that is read as a whole has an asterisk behind it, or a tilde if texts
+// are only shown; one that is read if it is a text has an equals sign.
 func (t *Tree) Paths() []string {
 	var out []string
 	t.appendPaths(&out, "")
@@ -89,12 +109,17 @@ func (t *Tree) Paths() []string {
 }
 
 func (t *Tree) appendPaths(out *[]string, path string) {
-	if t.whole {
-		*out = append(*out, path+"*")
-		return
+	end := ""
+	switch {
+	case t.whole && t.text:
+		end = "*"
+	case t.whole:
+		end = "~"
+	case t.text:
+		end = "="
 	}
 	if len(t.fields) == 0 && t.each == nil {
-		*out = append(*out, path)
+		*out = append(*out, path+end)
 		return
 	}
 	if t.each != nil {
@@ -111,6 +136,11 @@ func (t *Tree) Add(other *Tree) {
 		return
 	}
 	t.whole = t.whole || other.whole
+	t.text = t.text || other.text
+	if t.whole {
+		t.fields, t.each = nil, nil
+		return
+	}
 	for name, sub := range other.fields {
 		t.Field(name).Add(sub)
 	}

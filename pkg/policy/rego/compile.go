@@ -1,6 +1,7 @@
 package rego
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,6 +27,8 @@ type Source struct {
 type Program struct {
 	compiler *ast.Compiler
 	query    ast.Body
+	// placeholder is what placeholders begin with.
+	placeholder string
 	// authorsPackage is the package that the template names, for messages.
 	authorsPackage string
 	// Inventory is what the program reads of data.inventory, nil if it does not refer
@@ -34,7 +37,8 @@ type Program struct {
 	// Nondeterministic is true if the program uses built-ins whose answer depends on
 	// more than their arguments, such as the clock.
 	Nondeterministic bool
-	// Reads is what the program reads of input.review.
+	// Reads is what the program reads of input.review. Texts that it only shows are in
+	// the messages of violations as they are and have no other influence on what it says.
 	Reads *paths.Tree
 }
 
@@ -86,7 +90,7 @@ func Compile(src Source) (*Program, error) {
 	if src.V1 {
 		options.RegoVersion = ast.RegoV1
 	}
-	p := &Program{}
+	p := &Program{placeholder: "{" + rand.Text() + " "}
 	modules := map[string]*ast.Module{}
 	var errs []error
 	module, err := ast.ParseModuleWithOpts("rego", src.Rego, options)

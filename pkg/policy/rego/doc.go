@@ -5,7 +5,8 @@
 // share the compiled query and are independent of each other.
 //
 // What a program reads of its input is found out when it is compiled (reads.go), so
-// that it can be evaluated on a projection of it.
+// that it can be evaluated on a projection of it. Texts that it only shows can be
+// replaced by placeholders, which Show replaces in messages (shown.go).
 //
 // It imports OPA, the package paths, and nothing of Kubernetes.
 package rego

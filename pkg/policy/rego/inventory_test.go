@@ -48,7 +48,7 @@ func TestInventoryReads(t *testing.T) {
 			if whole != say(nil) {
 				told++
 			}
-			if kept := say(projection.Project(document["object"])); kept != whole {
+			if kept := say(projection.Project(document["object"], nil)); kept != whole {
 				data, err := json.Marshal(document["object"])
 				if err != nil {
 					t.Fatal(err)

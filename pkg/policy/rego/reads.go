@@ -12,6 +12,10 @@ import (
 // as a whole where it is compared, given to a built-in function or made part of
 // another value. What the analysis does not know reads everything.
 //
+// Texts are told apart as soon as something is done with them. What remains are those
+// that are put into messages of violations as they are (reads_shown.go), and those of
+// which the program asks no more than whether they are there.
+//
 // It is a fixed point over all rules: the values of variables, parameters and rules
 // only grow, and so does what is read.
 type reads struct {
@@ -40,6 +44,8 @@ type ruleReads struct {
 	result *value
 	// arrays is how many array comprehensions the place under analysis is in.
 	arrays int
+	// element is the literal of a violation, if the rule is about violations.
+	element *ast.Term
 }
 
 // documentReads returns what modules read of the input and of data.inventory.
@@ -50,7 +56,10 @@ func documentReads(compiler *ast.Compiler) (input, inventory *paths.Tree) {
 			for ; rule != nil; rule = rule.Else {
 				// The compiler may have one term in several places; the copy has them apart.
 				own := rule.Copy()
-				rr := &ruleReads{rule: own, vars: map[ast.Var]*value{}, result: &value{}, comparedVars: compared(compiler, own)}
+				rr := &ruleReads{
+					rule: own, vars: map[ast.Var]*value{}, result: &value{}, comparedVars: compared(compiler, own),
+					element: violationElement(module, own),
+				}
 				r.rules = append(r.rules, rr)
 				r.byRule[rule] = rr
 			}
@@ -91,14 +100,17 @@ func (r *reads) analyze(rr *ruleReads) {
 			r.pattern(rr, arg)
 			r.readAll(r.of(rr, arg))
 		} else {
-			r.of(rr, arg)
+			r.follow(rr, arg)
 		}
 	}
 	switch {
 	case head.RuleKind() == ast.MultiValue:
-		r.flow(rr.result, r.of(rr, head.Key))
+		r.flow(rr.result, r.follow(rr, head.Key))
 	case head.Value != nil:
-		v := r.of(rr, head.Value)
+		v := r.follow(rr, head.Value)
+		if rr.iterates {
+			r.readText(v) // it may give several texts, which are compared
+		}
 		if r.mayConflict(rr, v) {
 			r.readAll(v)
 		}
@@ -143,11 +155,11 @@ func (r *reads) expr(rr *ruleReads, expr *ast.Expr) {
 	}
 	switch terms := expr.Terms.(type) {
 	case *ast.Term:
-		r.of(rr, terms) // asks whether it is there and not false
+		r.follow(rr, terms) // asks whether it is there and not false
 	case []*ast.Term:
 		r.call(rr, terms)
 	case *ast.Every:
-		domain := r.of(rr, terms.Domain)
+		domain := r.follow(rr, terms.Domain)
 		if terms.Key != nil {
 			r.pattern(rr, terms.Key)
 			if k, ok := terms.Key.Value.(ast.Var); ok && domain.elements != nil {
@@ -174,8 +186,16 @@ func (rr *ruleReads) variable(v ast.Var) *value {
 	return rr.vars[v]
 }
 
-// of returns the value of a term, and enters what is read to get at it.
+// of returns the value of a term, of which it makes a difference which text it is.
 func (r *reads) of(rr *ruleReads, term *ast.Term) *value {
+	v := r.follow(rr, term)
+	r.readText(v)
+	return v
+}
+
+// follow returns the value of a term, and enters what is read to get at it. Who calls it
+// answers for what becomes of texts.
+func (r *reads) follow(rr *ruleReads, term *ast.Term) *value {
 	switch t := term.Value.(type) {
 	case ast.String:
 		return &value{strings: map[string]struct{}{string(t): {}}}
@@ -201,6 +221,9 @@ func (r *reads) of(rr *ruleReads, term *ast.Term) *value {
 		t.Foreach(func(e *ast.Term) { r.part(rr, out, e) })
 		return out
 	case ast.Object:
+		if term == rr.element {
+			return r.violation(rr, t)
+		}
 		out := &value{elements: &value{}, keyed: true}
 		t.Foreach(func(k, e *ast.Term) {
 			r.readAll(r.of(rr, k))
@@ -210,12 +233,12 @@ func (r *reads) of(rr *ruleReads, term *ast.Term) *value {
 	case *ast.ArrayComprehension:
 		rr.arrays++
 		r.body(rr, t.Body)
-		out := &value{elements: r.of(rr, t.Term), keyed: true}
+		out := &value{elements: r.follow(rr, t.Term), keyed: true}
 		rr.arrays--
 		return out
 	case *ast.SetComprehension:
 		r.body(rr, t.Body)
-		return &value{elements: r.of(rr, t.Term), set: true}
+		return &value{elements: r.follow(rr, t.Term), set: true}
 	case *ast.ObjectComprehension:
 		r.body(rr, t.Body)
 		r.readAll(r.of(rr, t.Key))
@@ -256,7 +279,7 @@ func (r *reads) bindParts(rr *ruleReads, term *ast.Term) {
 // ref follows a reference into the input, a variable, or what a rule gives.
 func (r *reads) ref(rr *ruleReads, ref ast.Ref) *value {
 	if !ref[0].Equal(ast.DefaultRootDocument) {
-		return r.steps(rr, r.of(rr, ref[0]), ref[1:])
+		return r.steps(rr, r.follow(rr, ref[0]), ref[1:])
 	}
 	if len(ref) > 1 && isString(ref[1], "inventory") {
 		return r.steps(rr, &value{nodes: map[*paths.Tree]struct{}{r.inventory: {}}}, ref[2:])

@@ -1,8 +1,6 @@
 package rego
 
 import (
-	"maps"
-
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
@@ -13,8 +11,8 @@ var shapeOnly = map[string]struct{}{
 	ast.IsObject.Name: {}, ast.IsSet.Name: {}, ast.IsString.Name: {}, ast.TypeNameBuiltin.Name: {},
 }
 
-// comparisons are built-in functions that look no further than the type of a value
-// when they compare it with a string, number, boolean or null.
+// comparisons are built-in functions that look no further than the type of an object
+// or array when they compare it with a string, number, boolean or null.
 var comparisons = map[string]struct{}{
 	ast.Equal.Name: {}, ast.NotEqual.Name: {}, ast.LessThan.Name: {}, ast.LessThanEq.Name: {},
 	ast.GreaterThan.Name: {}, ast.GreaterThanEq.Name: {},
@@ -55,7 +53,7 @@ func (r *reads) call(rr *ruleReads, terms []*ast.Term) {
 func (r *reads) builtin(rr *ruleReads, name string, args []*ast.Term) *value {
 	if _, ok := shapeOnly[name]; ok {
 		for _, arg := range args {
-			r.of(rr, arg)
+			r.follow(rr, arg)
 		}
 		return &value{other: true}
 	}
@@ -76,11 +74,19 @@ func (r *reads) builtin(rr *ruleReads, name string, args []*ast.Term) *value {
 		r.readAll(v.elements)
 		return &value{other: true}
 	case name == ast.ObjectGet.Name && len(args) == 3:
-		if steps, ok := constantPath(args[1]); ok {
+		if steps, ok := r.path(rr, args[1]); ok {
 			out := &value{}
-			r.merge(out, r.steps(rr, r.of(rr, args[0]), steps), 0)
-			r.merge(out, r.of(rr, args[2]), 0)
+			r.merge(out, r.get(rr, r.follow(rr, args[0]), steps), 0)
+			r.merge(out, r.follow(rr, args[2]), 0)
 			return out
+		}
+	case name == ast.Sprintf.Name && len(args) == 2:
+		if shows, ok := verbsThatShow(args); ok {
+			return r.textOf(rr, args[1].Value.(*ast.Array), shows)
+		}
+	case name == ast.Concat.Name && len(args) == 2:
+		if array, ok := args[1].Value.(*ast.Array); ok && isScalar(args[0]) {
+			return r.textOf(rr, array, nil)
 		}
 	}
 	for _, arg := range args {
@@ -89,21 +95,36 @@ func (r *reads) builtin(rr *ruleReads, name string, args []*ast.Term) *value {
 	return &value{other: true}
 }
 
-// constantPath returns the keys that object.get follows, if they are known.
-func constantPath(term *ast.Term) ([]*ast.Term, bool) {
-	if _, ok := term.Value.(ast.String); ok {
+// path returns the keys that object.get follows, if it is known how many there are.
+func (r *reads) path(rr *ruleReads, term *ast.Term) ([]*ast.Term, bool) {
+	switch t := term.Value.(type) {
+	case ast.String:
 		return []*ast.Term{term}, true
+	case ast.Var:
+		// If it is no text, it may be a list of keys.
+		names, known := rr.variable(t).fieldNames()
+		return []*ast.Term{term}, known && (len(names) > 0 || !r.settled)
+	case *ast.Array:
+		ok := true
+		var steps []*ast.Term
+		t.Foreach(func(e *ast.Term) {
+			steps = append(steps, e)
+			ok = ok && (isScalar(e) || isVar(e) && !isInput(e))
+		})
+		return steps, ok
 	}
-	array, ok := term.Value.(*ast.Array)
-	if !ok {
-		return nil, false
+	return nil, false
+}
+
+// get follows keys, of which none gets its value there.
+func (r *reads) get(rr *ruleReads, v *value, keys []*ast.Term) *value {
+	for _, key := range keys {
+		if v.set {
+			r.readAll(v)
+		}
+		v = r.step(rr, v, key)
 	}
-	var steps []*ast.Term
-	array.Foreach(func(e *ast.Term) {
-		steps = append(steps, e)
-		ok = ok && isScalar(e)
-	})
-	return steps, ok
+	return v
 }
 
 func isScalar(term *ast.Term) bool {
@@ -123,7 +144,7 @@ func (r *reads) function(rr *ruleReads, rules []*ast.Rule, args []*ast.Term) {
 		return
 	}
 	for i, arg := range args[:arity] {
-		v := r.of(rr, arg)
+		v := r.follow(rr, arg)
 		for _, rule := range rules {
 			for ; rule != nil; rule = rule.Else {
 				callee := r.byRule[rule]
@@ -133,6 +154,7 @@ func (r *reads) function(rr *ruleReads, rules []*ast.Rule, args []*ast.Term) {
 				}
 				switch parameter := rule.Head.Args[i]; {
 				case isScalar(parameter):
+					r.readText(v)
 				case isVar(parameter):
 					r.flow(callee.variable(parameter.Value.(ast.Var)), v)
 				default:
@@ -166,12 +188,17 @@ func (r *reads) unify(rr *ruleReads, a, b *ast.Term) {
 	case isScalar(b) && !isVar(a):
 		r.of(rr, a)
 	case isVar(a) && !isInput(a):
-		r.assign(rr, a, r.of(rr, b))
+		r.assign(rr, a, r.follow(rr, b))
 		if isVar(b) && !isInput(b) {
-			r.assign(rr, b, r.of(rr, a))
+			r.assign(rr, b, r.follow(rr, a))
 		}
 	default:
-		r.assign(rr, b, r.of(rr, a))
+		r.assign(rr, b, r.follow(rr, a))
+	}
+	// A variable and a text may be compared: that the variable has a value is not known.
+	if isScalar(a) || isScalar(b) {
+		r.of(rr, a)
+		r.of(rr, b)
 	}
 }
 
@@ -181,180 +208,19 @@ func isInput(term *ast.Term) bool { return term.Equal(ast.InputRootDocument) }
 func (r *reads) assign(rr *ruleReads, to *ast.Term, v *value) {
 	switch {
 	case isScalar(to):
+		r.readText(v)
 	case rr.rebinds[to]:
+		r.readText(v)
 		if names, known := rr.variable(to.Value.(ast.Var)).fieldNames(); !known || r.settled && len(names) == 0 {
 			r.readAll(v)
 		} // else it is compared with a text, which looks no further than the type
 		r.of(rr, to)
 	case isVar(to) && !isInput(to):
 		r.flow(rr.variable(to.Value.(ast.Var)), v)
-		r.of(rr, to)
+		r.follow(rr, to)
 	default:
 		r.pattern(rr, to)
 		r.readAll(v)
 		r.readAll(r.of(rr, to))
 	}
-}
-
-// compared returns the variables of a rule that may have a value already where they
-// could get one: there, values are compared. The compiler has put the expressions of
-// a body into an order in which variables get their values before they are used.
-func compared(compiler *ast.Compiler, rule *ast.Rule) *comparedVars {
-	c := &comparedVars{compiler: compiler, seen: map[ast.Var]bool{}, compared: map[ast.Var]bool{}, keys: map[*ast.Term]bool{}, rebinds: map[*ast.Term]bool{}}
-	for _, arg := range rule.Head.Args {
-		c.binds(arg)
-	}
-	c.body(rule.Body)
-	c.parts(rule.Head)
-	return c
-}
-
-type comparedVars struct {
-	compiler *ast.Compiler
-	// seen are variables that have a value.
-	seen map[ast.Var]bool
-	// compared are variables that may be compared with other values.
-	compared map[ast.Var]bool
-	// keys are the indices of references where variables get their values.
-	keys map[*ast.Term]bool
-	// rebinds are the variables in places where they could get a value and have one.
-	rebinds map[*ast.Term]bool
-	// closures is how many comprehensions and every the place under analysis is in.
-	closures int
-	// iterates is true if the body may hold in several ways.
-	iterates bool
-}
-
-// binds enters that the variables in a term get values, or are compared.
-func (c *comparedVars) binds(term *ast.Term) {
-	ast.WalkTerms(term, func(t *ast.Term) bool {
-		if v, ok := t.Value.(ast.Var); ok {
-			if c.seen[v] {
-				c.compared[v], c.rebinds[t] = true, true
-			}
-			c.seen[v] = true
-		}
-		return false
-	})
-}
-
-func (c *comparedVars) body(body ast.Body) {
-	for _, expr := range body {
-		switch terms := expr.Terms.(type) {
-		case *ast.Every:
-			c.parts(terms.Domain)
-			c.closure(func() {
-				if terms.Key != nil {
-					c.binds(terms.Key)
-				}
-				c.binds(terms.Value)
-				c.body(terms.Body)
-			})
-		case *ast.Term:
-			c.parts(terms)
-		case []*ast.Term:
-			for _, term := range terms[1:] {
-				c.parts(term)
-			}
-			c.call(terms)
-		}
-	}
-}
-
-// parts enters the indices of references and the bodies of comprehensions in x.
-func (c *comparedVars) parts(x any) {
-	ast.WalkTerms(x, func(term *ast.Term) bool {
-		switch t := term.Value.(type) {
-		case ast.Ref:
-			for _, step := range t[1:] {
-				if isVar(step) {
-					if !c.seen[step.Value.(ast.Var)] {
-						c.keys[step] = true
-						c.iterates = c.iterates || c.closures == 0
-					}
-					c.binds(step)
-				} else if bindsParts(step) {
-					c.iterates = c.iterates || c.closures == 0
-					c.binds(step)
-				}
-			}
-		case *ast.ArrayComprehension:
-			c.closure(func() { c.body(t.Body); c.parts(t.Term) })
-			return true
-		case *ast.SetComprehension:
-			c.closure(func() { c.body(t.Body); c.parts(t.Term) })
-			return true
-		case *ast.ObjectComprehension:
-			c.closure(func() { c.body(t.Body); c.parts(t.Key); c.parts(t.Value) })
-			return true
-		}
-		return false
-	})
-}
-
-// closure analyses what has variables of its own.
-func (c *comparedVars) closure(f func()) {
-	outer := maps.Clone(c.seen)
-	c.closures++
-	f()
-	c.closures--
-	c.seen = outer
-}
-
-func (c *comparedVars) call(terms []*ast.Term) {
-	args := bindingTerms(c.compiler, terms)
-	if op, ok := terms[0].Value.(ast.Ref); ok {
-		if b := ast.BuiltinMap[op.String()]; b != nil && b.Relation && c.closures == 0 {
-			c.iterates = true
-		}
-	}
-	if len(args) == 2 && (isScalar(args[0]) || isScalar(args[1])) {
-		return // a comparison, if any, looks no further than the type
-	}
-	if len(args) == 2 && isVar(args[0]) && isVar(args[1]) {
-		a, b := args[0].Value.(ast.Var), args[1].Value.(ast.Var)
-		if !c.seen[a] || !c.seen[b] {
-			c.seen[a], c.seen[b] = true, true // one is another name of the other
-			return
-		}
-	}
-	for _, term := range args {
-		if bindsParts(term) {
-			c.binds(term)
-		}
-	}
-}
-
-// bindingTerms are the arguments of an expression that it may bind: both sides of an
-// equality, and the outcome of a function.
-func bindingTerms(compiler *ast.Compiler, terms []*ast.Term) []*ast.Term {
-	operator, ok := terms[0].Value.(ast.Ref)
-	if !ok {
-		return terms[1:]
-	}
-	args := terms[1:]
-	name := operator.String()
-	if name == ast.Equality.Name {
-		return args
-	}
-	arity := len(args)
-	if rules := compiler.GetRulesExact(operator); len(rules) > 0 {
-		arity = len(rules[0].Head.Args)
-	} else if builtin := ast.BuiltinMap[name]; builtin != nil {
-		arity = builtin.Decl.Arity()
-	}
-	if arity >= len(args) {
-		return nil
-	}
-	return args[arity:]
-}
-
-// bindsParts tells whether the variables in a term get their values from it: those of
-// patterns do, those of references and comprehensions do not.
-func bindsParts(term *ast.Term) bool {
-	switch term.Value.(type) {
-	case ast.Var, *ast.Array, ast.Object, ast.Set:
-		return true
-	}
-	return false
 }

@@ -9,14 +9,19 @@ import (
 //
 //	spec = input.review.object.spec { input.review.kind.kind == "Pod" }
 //	spec = input.review.object.spec.template.spec { input.review.kind.kind == "Deployment" }
+//
+// or one asks for something that must not be there for the other, as in
+//
+//	message = input.parameters.message { input.parameters.message }
+//	message = "it is bad" { not input.parameters.message }
 func (r *reads) exclusive(rules []*ast.Rule) bool {
-	guards := make([]map[string]map[string]struct{}, len(rules))
+	all := make([]guards, len(rules))
 	for i, rule := range rules {
-		guards[i] = r.guards(rule)
+		all[i] = r.guards(rule)
 	}
-	for i := range guards {
+	for i := range all {
 		for j := range i {
-			if !disjoint(guards[i], guards[j]) {
+			if !all[i].excludes(all[j]) && !all[j].excludes(all[i]) {
 				return false
 			}
 		}
@@ -24,23 +29,42 @@ func (r *reads) exclusive(rules []*ast.Rule) bool {
 	return true
 }
 
-// guards returns the texts that a rule asks for, by the place in the input.
-func (r *reads) guards(rule *ast.Rule) map[string]map[string]struct{} {
+// guards are what a rule asks for in places of the input.
+type guards struct {
+	// texts of which one must be in a place.
+	texts map[string]map[string]struct{}
+	// there and absent are the places where something must be, and neither be false nor
+	// undefined, or must not.
+	there, absent map[string]bool
+}
+
+func (r *reads) guards(rule *ast.Rule) guards {
 	rr := r.byRule[rule]
 	if rr == nil || rule.Else != nil {
-		return nil // else is for when the guard does not hold
+		return guards{} // else is for when the guard does not hold
 	}
-	out := map[string]map[string]struct{}{}
+	out := guards{texts: map[string]map[string]struct{}{}, there: map[string]bool{}, absent: map[string]bool{}}
 	for _, expr := range rule.Body {
+		if len(expr.With) > 0 {
+			continue
+		}
+		if term, ok := expr.Terms.(*ast.Term); ok {
+			if place, ok := inputPlace(term); ok && expr.Negated {
+				out.absent[place] = true
+			} else if ok {
+				out.there[place] = true
+			}
+			continue
+		}
 		isEqual := expr.IsEquality() || expr.IsCall() && expr.Operator().String() == ast.Equal.Name
-		if !isEqual || expr.Negated || len(expr.With) > 0 {
+		if !isEqual || expr.Negated {
 			continue
 		}
 		a, b := expr.Operand(0), expr.Operand(1)
 		for range 2 {
 			if place, ok := inputPlace(a); ok {
-				if texts := rr.texts(b); len(texts) > 0 && out[place] == nil {
-					out[place] = texts
+				if texts := rr.texts(b); len(texts) > 0 && out.texts[place] == nil {
+					out.texts[place], out.there[place] = texts, true
 				}
 			}
 			a, b = b, a
@@ -71,10 +95,16 @@ func (rr *ruleReads) texts(term *ast.Term) map[string]struct{} {
 	return nil
 }
 
-// disjoint tells whether there is a place of which two rules ask for different texts.
-func disjoint(a, b map[string]map[string]struct{}) bool {
-	for place, texts := range a {
-		others, ok := b[place]
+// excludes tells whether there is a place in which the other rule cannot find what it
+// asks for if this one does.
+func (g guards) excludes(other guards) bool {
+	for place := range g.there {
+		if other.absent[place] {
+			return true
+		}
+	}
+	for place, texts := range g.texts {
+		others, ok := other.texts[place]
 		for text := range texts {
 			if _, both := others[text]; both {
 				ok = false

@@ -16,6 +16,9 @@ type value struct {
 	keyed bool
 	// strings are those that the program has.
 	strings map[string]struct{}
+	// shown are the parts of the input that may be in a text that the program makes, if
+	// they are texts.
+	shown map[*paths.Tree]struct{}
 	// other is true if it may be something else that is no part of the input.
 	other bool
 }
@@ -52,31 +55,13 @@ func (r *reads) merge(to, from *value, depth int) bool {
 	if to == from || r.opaque {
 		return false
 	}
-	if len(to.nodes)+len(from.nodes) > maxNodes {
+	if max(len(to.nodes)+len(from.nodes), len(to.shown)+len(from.shown)) > maxNodes {
 		r.opaque = true
 		return false
 	}
-	news := false
-	for node := range from.nodes {
-		if _, ok := to.nodes[node]; ok {
-			continue
-		}
-		if to.nodes == nil {
-			to.nodes = map[*paths.Tree]struct{}{}
-		}
-		to.nodes[node] = struct{}{}
-		news = true
-	}
-	for s := range from.strings {
-		if _, ok := to.strings[s]; ok {
-			continue
-		}
-		if to.strings == nil {
-			to.strings = map[string]struct{}{}
-		}
-		to.strings[s] = struct{}{}
-		news = true
-	}
+	news := addAll(&to.nodes, from.nodes)
+	news = addAll(&to.strings, from.strings) || news
+	news = addAll(&to.shown, from.shown) || news
 	if from.set && !to.set {
 		to.set, news = true, true
 	}
@@ -102,9 +87,22 @@ func (r *reads) merge(to, from *value, depth int) bool {
 	return r.merge(to.elements, from.elements, depth+1) || news
 }
 
+// addAll adds a set to another and tells whether that is news.
+func addAll[K comparable](to *map[K]struct{}, from map[K]struct{}) bool {
+	before := len(*to)
+	if *to == nil && len(from) > 0 {
+		*to = map[K]struct{}{}
+	}
+	for k := range from {
+		(*to)[k] = struct{}{}
+	}
+	return len(*to) > before
+}
+
 // readAll enters that a value is read as a whole.
 func (r *reads) readAll(v *value) {
 	for depth := 0; v != nil && depth <= maxNesting+1; depth++ {
+		r.readText(v)
 		for node := range v.nodes {
 			if node.ReadAll() {
 				r.grown = true
@@ -112,4 +110,34 @@ func (r *reads) readAll(v *value) {
 		}
 		v = v.elements
 	}
+}
+
+// readText enters that it makes a difference which text a value is, if it is one.
+func (r *reads) readText(v *value) {
+	for node := range v.nodes {
+		r.readTextOf(node)
+	}
+	for node := range v.shown {
+		r.readTextOf(node)
+	}
+}
+
+func (r *reads) readTextOf(node *paths.Tree) {
+	if node.ReadText() {
+		r.grown = true
+	}
+}
+
+// show enters that a value is put into a text, and returns that text.
+func (r *reads) show(v *value) *value {
+	r.readAll(v.elements)
+	out := &value{other: true}
+	for node := range v.nodes {
+		if node.Show() {
+			r.grown = true
+		}
+	}
+	addAll(&out.shown, v.nodes)
+	addAll(&out.shown, v.shown)
+	return out
 }
