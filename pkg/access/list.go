@@ -164,8 +164,12 @@ func (l *lister) next(size int) ([]index.Span, error) {
 				pending++
 			}
 		}
-		if l.bounded() && v.reviewed()+pending > maxReviews-1 && len(spans)+len(l.page.Rows) > 0 {
-			break // one question is kept to find out whether there is more
+		left := maxReviews - v.reviewed()
+		if len(l.left) > 1 {
+			left-- // one question is kept to find out whether there is more
+		}
+		if l.bounded() && pending > left && len(spans)+len(l.page.Rows) > 0 {
+			break
 		}
 		spans = append(spans, index.Span{Namespace: l.left[0], Groups: groups})
 		l.left = l.left[1:]
