@@ -91,7 +91,7 @@ spec:
 
 	everything := "a/ConfigMap/map a/Namespace/a a/Secret/secret b/ConfigMap/map b/Namespace/b b/Secret/secret c/ConfigMap/map c/Namespace/c c/Secret/secret"
 	auditor.sees(t, everything, "ar", "-A", "-l", findings)
-	auditor.sees(t, "/ClusterRole/access", "car", "--field-selector=constraint.name=access-cluster")
+	auditor.sees(t, "/ClusterRole/e2e-access", "car", "--field-selector=constraint.name=access-cluster")
 	auditor.sees(t, "c/Namespace/c", "ar", "-n", "e2e-access-c", "--field-selector=constraint.name=access,resource.kind=Namespace")
 	both := "a/ConfigMap/map a/Namespace/a b/ConfigMap/map b/Namespace/b"
 	alice.sees(t, both, "ar", "-A")
