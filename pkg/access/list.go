@@ -14,12 +14,17 @@ import (
 const maxReviews = 19
 
 // List returns the visible rows that a query selects. It decides about one namespace
-// after the other until the page is full. Page.Remaining is known at the end only.
+// after the other until the page is full. Page.Remaining is known only if it could decide
+// about all of them.
 func (v *View) List(ctx context.Context, q index.Query) (*index.Page, error) {
+	if v.following {
+		v.recall()
+	}
 	page, err := v.list(ctx, q)
 	if err == nil {
 		v.Listed(page.Revision)
 	}
+	v.paged = true
 	return page, err
 }
 
@@ -113,7 +118,9 @@ func (l *lister) run(ctx context.Context) error {
 		}
 		if len(spans) == 0 && len(l.left) > 0 {
 			l.page.More, err = l.anyLeft(ctx)
-			l.mark()
+			if l.page.More {
+				l.page.Remaining = -1
+			}
 			return err
 		}
 		if err := l.view.decide(ctx, spans); err != nil {
@@ -124,20 +131,12 @@ func (l *lister) run(ctx context.Context) error {
 			return err
 		}
 		if l.page.More || len(l.left) == 0 {
-			l.mark()
 			return nil
 		}
 	}
 }
 
 func (l *lister) full() bool { return l.limit > 0 && len(l.page.Rows) == l.limit }
-
-// mark sets Page.Remaining.
-func (l *lister) mark() {
-	if l.page.More {
-		l.page.Remaining = -1
-	}
-}
 
 // next takes at most size namespaces that have rows, and of these only as many as can
 // be decided about with the questions that the page has left. It takes one in any case
@@ -177,10 +176,11 @@ func (l *lister) next(size int) ([]index.Span, error) {
 	return spans, nil
 }
 
-// bounded is true if the page may end before it is full. Without a narrower most
+// bounded is true if the page may end before it is full: the first of a request, for
+// which its client waits. Without a narrower most
 // questions are about namespaces in which nothing is visible, and a page must not tell
 // by where it ends that there are some.
-func (l *lister) bounded() bool { return l.limit > 0 && l.view.grants != nil }
+func (l *lister) bounded() bool { return l.limit > 0 && l.view.grants != nil && !l.view.paged }
 
 // anyLeft tells whether anything is visible in the namespaces that are left.
 func (l *lister) anyLeft(ctx context.Context) (bool, error) {
@@ -220,11 +220,21 @@ func (l *lister) read(ctx context.Context, spans []index.Span) error {
 	if err != nil {
 		return err
 	}
+	remaining := part.Remaining
 	if l.full() {
 		l.page.More = len(part.Rows) > 0
-		return nil
+		remaining += int64(len(part.Rows))
+	} else {
+		l.page.Rows = append(l.page.Rows, part.Rows...)
+		l.page.More = part.More
 	}
-	l.page.Rows = append(l.page.Rows, part.Rows...)
-	l.page.More = part.More
+	switch {
+	case !l.page.More:
+		l.page.Remaining = 0
+	case part.Remaining < 0 || len(l.left) > 0:
+		l.page.Remaining = -1
+	default:
+		l.page.Remaining = remaining
+	}
 	return nil
 }

@@ -140,6 +140,21 @@ func TestCost(t *testing.T) {
 	}
 }
 
+// TestRemaining counts visible rows only.
+func TestRemaining(t *testing.T) {
+	f := newFixture(t)
+	for _, namespace := range []string{"a", "b", "c", "d"} {
+		f.put(t, finding(namespace, "pod", "p1"), finding(namespace, "pod", "p2"), finding(namespace, "secret", "p3"), finding(namespace, "secret", "p4"))
+	}
+	f.grant("tenant", grant{"a", "pods"}, grant{"b", "secrets"}, grant{"d", unscoped})
+	for limit, want := range map[int]int64{1: -1, 2: -1, 3: 5, 4: 4, 5: 3, 7: 1, 8: 0} {
+		page, err := f.view(t, "tenant", rows.AuditResults).List(f.context("tenant"), index.Query{Table: rows.AuditResults, Limit: limit})
+		if err != nil || page.Remaining != want || page.More != (want != 0) || len(page.Rows) != limit {
+			t.Errorf("limit %d: %d rows, %d remaining, more: %v, %v; want %d remaining", limit, len(page.Rows), page.Remaining, page.More, err, want)
+		}
+	}
+}
+
 // TestRefused asks single namespaces where RBAC grants all and the authorizer does not
 // agree: another one is before RBAC.
 func TestRefused(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
+	"policy.example.io/policy-apiserver/pkg/rows"
 )
 
 const (
@@ -22,6 +24,9 @@ const (
 	// refreshes is how many times in a TTL the answers that watches rely on are looked
 	// through.
 	refreshes = 5
+	// staleTTLs is how many TTLs old the answers may get that watches rely on, if new ones
+	// cannot be had.
+	staleTTLs = 3
 )
 
 // question is whether a user may get a resource.
@@ -232,18 +237,36 @@ func (s *subject) refreshLoop() {
 	}
 }
 
-// refresh asks again what was answered longer than maxAge ago.
-func (s *subject) refresh(ctx context.Context, maxAge time.Duration) error {
+// old returns the questions that were answered longer than maxAge ago, and forgets those
+// about namespaces in which there have been no findings for as long as can be listed.
+// narrowed is true if the narrower has been asked.
+func (s *subject) old(maxAge time.Duration) (old []question, narrowed bool, err error) {
+	namespaces, err := s.access.Index.Namespaces(rows.AuditResults, 0)
+	if err != nil {
+		return nil, false, err
+	}
 	now := s.access.Clock.Now()
 	s.mu.Lock()
-	narrowed := s.grants != ""
-	var old []question
+	defer s.mu.Unlock()
 	for q, a := range s.answers {
-		if now.Sub(a.at) >= maxAge {
-			old = append(old, q)
+		if now.Sub(a.at) < maxAge {
+			continue
 		}
+		if _, found := slices.BinarySearch(namespaces, q.namespace); q.namespace != "" && !found {
+			delete(s.answers, q)
+			continue
+		}
+		old = append(old, q)
 	}
-	s.mu.Unlock()
+	return old, s.grants != "", nil
+}
+
+// refresh asks again what was answered longer than maxAge ago.
+func (s *subject) refresh(ctx context.Context, maxAge time.Duration) error {
+	old, narrowed, err := s.old(maxAge)
+	if err != nil {
+		return err
+	}
 	if narrowed {
 		if _, err := s.access.grants(ctx, s); err != nil {
 			return err

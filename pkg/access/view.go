@@ -23,9 +23,9 @@ const (
 	AnnotationReviews = "policy.example.io/access-reviews"
 )
 
-// View is what one request may see of a table. It reads as the index does. A decision
-// is made once and holds for as long as the view is used, which is by one request, from
-// one goroutine at a time.
+// View is what one request may see of a table. It reads as the index does, and is used by
+// one goroutine at a time. What is decided holds for as long as the view is used; one that
+// follows changes ends before it does not hold any more.
 type View struct {
 	rows  Reader
 	table index.Table
@@ -37,6 +37,11 @@ type View struct {
 	subject *subject
 	epoch   string
 	grants  Grants // nil if everything is asked
+	// paged is true once a page has been read: what follows is for the same request.
+	paged bool
+	// following is true if the subject keeps the answers, and ends the watch when one
+	// changes.
+	following bool
 
 	mu      sync.Mutex // protects the fields below
 	answers map[question]bool
@@ -83,6 +88,15 @@ func (v *View) Shows(ctx context.Context, row *index.Row) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if v.following {
+		v.recall()
+		// One answer about all namespaces is less to keep than one about each.
+		if q, known := v.get("", group); known {
+			if _, err := v.ask(ctx, q); err != nil {
+				return false, err
+			}
+		}
+	}
 	groups, err := v.visibleGroups(ctx, row.Namespace, []string{group})
 	return len(groups) > 0, err
 }
@@ -108,6 +122,7 @@ func (v *View) Follow(ctx context.Context, from uint64) (followed context.Contex
 		stop()
 		return nil, nil, err
 	}
+	v.following = true
 	return ctx, func() { v.subject.unfollow(w); cancel(nil) }, nil
 }
 
@@ -126,6 +141,14 @@ func (v *View) Annotate(ctx context.Context) {
 		AnnotationNamespaces, strconv.Itoa(len(v.visible)), AnnotationReviews, strconv.Itoa(v.reviews))
 }
 
+// recall has a view that follows changes take its answers from its subject again, which
+// keeps those that are still of use.
+func (v *View) recall() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.answers)
+}
+
 // ask decides a question for the life of the view.
 func (v *View) ask(ctx context.Context, q question) (bool, error) {
 	if !v.open(q) {
@@ -133,7 +156,11 @@ func (v *View) ask(ctx context.Context, q question) (bool, error) {
 		defer v.mu.Unlock()
 		return v.answers[q], nil
 	}
-	allowed, reviewed, err := v.subject.ask(ctx, q, v.access.TTL)
+	maxAge := v.access.TTL
+	if v.following {
+		maxAge = v.access.TTL * staleTTLs // the subject sees to younger ones
+	}
+	allowed, reviewed, err := v.subject.ask(ctx, q, maxAge)
 	if err != nil {
 		return false, err
 	}

@@ -275,3 +275,53 @@ func TestSharedAnswers(t *testing.T) {
 		t.Errorf("in %v they ask %q", access.DefaultTTL, asked)
 	}
 }
+
+// TestForgottenNamespaces are not asked about for ever.
+func TestForgottenNamespaces(t *testing.T) {
+	f := newTimed(t, unnarrowed, func(config *access.Config) { config.Index = historyless{config.Index.(*index.DB)} })
+	f.put(t, finding("a", "pod", "p"), finding("b", "pod", "p"))
+	f.grant("tenant", grant{"a", "pods"}, grant{"b", "pods"})
+	ctx, v, err := f.follow(t, "tenant", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shows := func(namespace string, want bool) {
+		t.Helper()
+		row, err := f.db.Get(rows.AuditResults, index.Key{Namespace: namespace, Name: "p"}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := v.Shows(ctx, row); err != nil || got != want {
+			t.Errorf("in %s: %v, %v", namespace, got, err)
+		}
+	}
+	shows("a", true)
+	shows("b", true)
+	_, err = f.db.Update(ctx, func(tx *index.Tx) error { return tx.Delete(rows.AuditResults, index.Key{Namespace: "b", Name: "p"}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.take()
+	if err, _ := f.wait(t, ctx, access.DefaultTTL); err != nil {
+		t.Fatal(err)
+	}
+	// Whether everything is visible, in a too, and Pods, everywhere and in a.
+	if asked := f.take(); len(asked) != 4 {
+		t.Errorf("asked %q", asked)
+	}
+	f.revoke("tenant", grant{"b", "pods"})
+	if err, _ := f.wait(t, ctx, access.DefaultTTL); err != nil {
+		t.Fatalf("the watch ends for a namespace without findings: %v", err)
+	}
+	f.put(t, finding("b", "pod", "p"))
+	shows("a", true)
+	shows("b", false)
+}
+
+// historyless is an index that knows only the groups of the present, as one does whose
+// history has been compacted.
+type historyless struct{ *index.DB }
+
+func (h historyless) Namespaces(t index.Table, _ uint64) ([]string, error) {
+	return h.DB.Namespaces(t, h.DB.Revision())
+}

@@ -59,9 +59,9 @@ type planner struct {
 	runDigest    string            // of the policies of the last run
 	ensuredKinds map[string]string // digest of the template, by its name
 
-	mu        sync.Mutex // protects the fields below, which others use too
-	waiting   string
-	nsKinds   []schema.GroupKind
+	mu      sync.Mutex // protects the fields below, which others use too
+	waiting string
+	nsKinds []schema.GroupKind
 	// resources of all kinds that have been seen, also of those that are gone: there may
 	// be findings of them for a while.
 	resources map[schema.GroupKind]schema.GroupVersionResource

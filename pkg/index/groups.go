@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -171,6 +172,51 @@ func (g *groups) rowsIn(s *Scope) uint64 {
 		}
 	}
 	return n
+}
+
+// maxCounted is how many rows of one namespace are looked at to count those in scope.
+const maxCounted = 10_000
+
+// remainingInScope fills Page.Remaining for a query with a scope: the counts of the
+// namespaces behind the last row, and a look at those behind it in its own.
+func (r *reader) remainingInScope(last Key) error {
+	q := r.query
+	g := r.db.groups[r.table]
+	r.db.mu.RLock()
+	counted := r.db.revision == r.revision // the counts are of this revision
+	n, here := uint64(0), uint64(0)
+	for _, namespace := range q.Scope.namespaces {
+		switch in := g.populations[namespace]; {
+		case namespace < last.Namespace, q.Namespace != "" && namespace != q.Namespace:
+		case namespace == last.Namespace:
+			for _, p := range in {
+				here += p.rows
+			}
+		default:
+			for _, group := range q.Scope.groups[namespace] {
+				if p := in[group]; p != nil {
+					n += p.rows
+				}
+			}
+		}
+	}
+	r.db.mu.RUnlock()
+	if !counted || here > maxCounted {
+		return nil
+	}
+	prefix := namespacePrefix(last.Namespace)
+	c := r.bolt.Bucket(bucketLive).Bucket([]byte(q.Table)).Cursor()
+	for k, v := c.Seek(append(encodeKey(last), 0)); k != nil && bytes.HasPrefix(k, prefix); k, v = c.Next() {
+		row, err := decodeLive(k, v)
+		if err != nil {
+			return err
+		}
+		if r.selects(row) {
+			n++
+		}
+	}
+	r.page.Remaining = int64(n)
+	return nil
 }
 
 // findGroups narrows found to the rows of a scope's groups, of any namespace, where

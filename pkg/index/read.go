@@ -395,10 +395,13 @@ func (r *reader) remaining() error {
 		r.page.Remaining = 0
 		return nil
 	}
-	if q.Match != nil || q.Name != "" || len(q.Terms) > 0 || q.Scope != nil || !r.current {
+	if q.Match != nil || q.Name != "" || len(q.Terms) > 0 || !r.current {
 		return nil
 	}
 	last := r.page.Rows[len(r.page.Rows)-1].Key
+	if q.Scope != nil {
+		return r.remainingInScope(last)
+	}
 	_, prefix := r.bounds()
 	c := r.bolt.Bucket(bucketLive).Bucket([]byte(q.Table)).Cursor()
 	r.page.Remaining = 0

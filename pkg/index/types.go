@@ -97,7 +97,7 @@ type Page struct {
 	// More is true if rows were left out because of Limit.
 	More bool
 	// Remaining is the number of rows left out, or -1 if it is not known. It is
-	// known for queries without Name, Terms, Match and Scope at the current
-	// revision.
+	// known for queries without Name, Terms and Match at the current revision, unless
+	// a Scope has some of very many rows of a namespace.
 	Remaining int64
 }
