@@ -59,18 +59,33 @@ func TestThreeOfManyNamespaces(t *testing.T) {
 				}
 			}
 			f.latency = time.Millisecond
-			examined := 0
-			q := index.Query{Table: rows.AuditResults, Limit: 500, Match: func(*index.Row) bool { examined++; return true }}
-			started := time.Now()
-			page, err := f.view(t, "tenant", q.Table).List(f.context("tenant"), q)
-			took := time.Since(started)
-			if err != nil {
-				t.Fatal(err)
+			var page *index.Page
+			best := time.Hour // of some times: the machine may have other things to do
+			for range 3 {
+				examined := 0
+				q := index.Query{Table: rows.AuditResults, Limit: 500, Match: func(*index.Row) bool { examined++; return true }}
+				fresh, err := access.New(f.access.Config) // nothing is known yet
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.take()
+				started := time.Now()
+				v, err := fresh.View(f.context("tenant"), q.Table)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if page, err = v.List(f.context("tenant"), q); err != nil {
+					t.Fatal(err)
+				}
+				best = min(best, time.Since(started))
+				asked := len(f.take())
+				t.Logf("%d rows with %d questions, after a look at %d", len(page.Rows), asked, examined)
+				if asked > mayReview || examined > 3*kinds {
+					t.Errorf("the first page took %d questions and a look at %d rows", asked, examined)
+				}
 			}
-			asked := len(f.take())
-			t.Logf("%d rows with %d questions in %v", len(page.Rows), asked, took)
-			if asked > mayReview || took > 200*time.Millisecond || examined > 3*kinds {
-				t.Errorf("the first page took %d questions, %v, and a look at %d rows", asked, took, examined)
+			if t.Logf("in %v", best); best > 200*time.Millisecond {
+				t.Errorf("the first page took %v", best)
 			}
 			if complete := len(page.Rows) == 3*kinds; complete == page.More || len(page.Rows) == 0 || kinds <= 6 && !complete {
 				t.Errorf("the first page has %d rows, more: %v", len(page.Rows), page.More)

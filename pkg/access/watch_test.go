@@ -51,8 +51,8 @@ func (f *timed) follow(t testing.TB, user string, from uint64) (context.Context,
 	return ctx, v, err
 }
 
-// wait lets time pass until a watch has ended, and returns why and after how long.
-func (f *timed) wait(t testing.TB, ctx context.Context, most time.Duration) (error, time.Duration) {
+// wait lets time pass until a watch has ended, and returns after how long and why.
+func (f *timed) wait(t testing.TB, ctx context.Context, most time.Duration) (time.Duration, error) {
 	t.Helper()
 	const step = 500 * time.Millisecond
 	passed := time.Duration(0)
@@ -60,12 +60,12 @@ func (f *timed) wait(t testing.TB, ctx context.Context, most time.Duration) (err
 		// What is due happens before time passes on: the watch ends, or it is idle.
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx), passed
+			return passed, context.Cause(ctx)
 		case <-time.After(15 * time.Millisecond):
 		}
 		f.clock.Step(step)
 	}
-	return nil, passed
+	return passed, nil
 }
 
 // TestWatchEnds when what its user may see changes, in whichever way, within the time
@@ -105,11 +105,11 @@ func TestWatchEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 				// Some time before, so that answers are not new.
-				if err, _ := f.wait(t, ctx, 3*time.Second); err != nil {
+				if _, err := f.wait(t, ctx, 3*time.Second); err != nil {
 					t.Fatalf("the watch ends with %v", err)
 				}
 				test.change(f, t)
-				err, after := f.wait(t, ctx, access.DefaultTTL+time.Second)
+				after, err := f.wait(t, ctx, access.DefaultTTL+time.Second)
 				if test.ends && (!errors.Is(err, access.ErrChanged) || after > access.DefaultTTL+time.Second) || !test.ends && err != nil {
 					t.Errorf("the watch ends with %v after %v", err, after)
 				}
@@ -229,19 +229,19 @@ func TestWatchWithoutAnswers(t *testing.T) {
 			f.broken = func(authorizer.Attributes) bool { return true }
 		}
 	}
-	if err, _ := f.wait(t, ctx, access.DefaultTTL-3*time.Second); err != nil {
+	if _, err := f.wait(t, ctx, access.DefaultTTL-3*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	breaks(true)
-	if err, _ := f.wait(t, ctx, 6*time.Second); err != nil {
+	if _, err := f.wait(t, ctx, 6*time.Second); err != nil {
 		t.Fatalf("the watch ends with %v", err)
 	}
 	breaks(false)
-	if err, _ := f.wait(t, ctx, 2*access.DefaultTTL); err != nil {
+	if _, err := f.wait(t, ctx, 2*access.DefaultTTL); err != nil {
 		t.Fatalf("the watch ends with %v", err)
 	}
 	breaks(true)
-	if err, _ := f.wait(t, ctx, 3*access.DefaultTTL); !errors.Is(err, access.ErrUnavailable) {
+	if _, err := f.wait(t, ctx, 3*access.DefaultTTL); !errors.Is(err, access.ErrUnavailable) {
 		t.Errorf("the watch ends with %v", err)
 	}
 	if _, err := f.access.View(f.context("tenant"), rows.AuditResults); !errors.Is(err, access.ErrUnavailable) {
@@ -268,7 +268,7 @@ func TestSharedAnswers(t *testing.T) {
 	if asked := f.take(); len(asked) != 3 {
 		t.Errorf("20 watches ask %q", asked)
 	}
-	if err, _ := f.wait(t, last, access.DefaultTTL); err != nil {
+	if _, err := f.wait(t, last, access.DefaultTTL); err != nil {
 		t.Fatal(err)
 	}
 	if asked := f.take(); len(asked) != 3 {
@@ -302,7 +302,7 @@ func TestForgottenNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.take()
-	if err, _ := f.wait(t, ctx, access.DefaultTTL); err != nil {
+	if _, err := f.wait(t, ctx, access.DefaultTTL); err != nil {
 		t.Fatal(err)
 	}
 	// Whether everything is visible, in a too, and Pods, everywhere and in a.
@@ -310,7 +310,7 @@ func TestForgottenNamespaces(t *testing.T) {
 		t.Errorf("asked %q", asked)
 	}
 	f.revoke("tenant", grant{"b", "pods"})
-	if err, _ := f.wait(t, ctx, access.DefaultTTL); err != nil {
+	if _, err := f.wait(t, ctx, access.DefaultTTL); err != nil {
 		t.Fatalf("the watch ends for a namespace without findings: %v", err)
 	}
 	f.put(t, finding("b", "pod", "p"))
