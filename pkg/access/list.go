@@ -49,6 +49,9 @@ func (v *View) list(ctx context.Context, q index.Query) (*index.Page, error) {
 		return nil, err
 	}
 	if all {
+		if err := v.noteAll(q.Revision); err != nil {
+			return nil, err
+		}
 		return v.rows.List(ctx, q)
 	}
 	l := lister{view: v, query: q, limit: q.Limit, left: namespaces, page: &index.Page{Revision: q.Revision}}
@@ -159,7 +162,7 @@ func (l *lister) next(size int) ([]index.Span, error) {
 			questions = append(questions, unscopedIn(l.left[0]))
 		}
 		for _, q := range questions {
-			if v.open(q) {
+			if v.open(q) && !v.subject.knows(q, v.access.TTL) {
 				pending++
 			}
 		}
@@ -177,9 +180,8 @@ func (l *lister) next(size int) ([]index.Span, error) {
 }
 
 // bounded is true if the page may end before it is full: the first of a request, for
-// which its client waits. Without a narrower most
-// questions are about namespaces in which nothing is visible, and a page must not tell
-// by where it ends that there are some.
+// which its client waits. Without a narrower most questions are about namespaces in which
+// nothing is visible, and a page must not tell by where it ends that there are some.
 func (l *lister) bounded() bool { return l.limit > 0 && l.view.grants != nil && !l.view.paged }
 
 // anyLeft tells whether anything is visible in the namespaces that are left.

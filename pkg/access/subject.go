@@ -136,6 +136,14 @@ func (s *subject) ask(ctx context.Context, q question, maxAge time.Duration) (al
 	return allowed, true, nil
 }
 
+// knows tells whether there is an answer that is not older than maxAge.
+func (s *subject) knows(q question, maxAge time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, ok := s.answers[q]
+	return ok && s.access.Clock.Since(known.at) < maxAge
+}
+
 // unavailable returns ErrUnavailable with a reason. It is logged, because users are not
 // told what is wrong with the cluster's authorization.
 func (s *subject) unavailable(ctx context.Context, reason error) error {

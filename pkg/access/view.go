@@ -225,6 +225,23 @@ func (v *View) note(spans []index.Span) {
 	}
 }
 
+// noteAll counts all namespaces, once.
+func (v *View) noteAll(revision uint64) error {
+	if v.paged {
+		return nil
+	}
+	namespaces, err := v.access.Index.Namespaces(v.table, revision)
+	if err != nil {
+		return err
+	}
+	spans := make([]index.Span, len(namespaces))
+	for i, namespace := range namespaces {
+		spans[i].Namespace = namespace
+	}
+	v.note(spans)
+	return nil
+}
+
 // allows tells what was decided.
 func (v *View) allows(q question) bool {
 	v.mu.Lock()

@@ -17,6 +17,7 @@ func TestAnnotations(t *testing.T) {
 	f.put(t, finding("a", "pod", "p"), finding("b", "pod", "p"), finding("c", "pod", "p"))
 	f.grant("tenant", grant{"a", "pods"}, grant{"c", "pods"}, grant{"c", unscoped}, grant{"elsewhere", "pods"})
 	f.grant("auditor", grant{"", unscoped})
+	f.grant("viewer", grant{"", "pods"})
 	for _, test := range []struct {
 		user  string
 		table index.Table
@@ -25,6 +26,7 @@ func TestAnnotations(t *testing.T) {
 		{"tenant", rows.AuditResults, map[string]string{access.AnnotationScope: "scoped", access.AnnotationNamespaces: "2", access.AnnotationReviews: "3"}},
 		{"tenant", rows.AuditResults, map[string]string{access.AnnotationScope: "scoped", access.AnnotationNamespaces: "2", access.AnnotationReviews: "0"}},
 		{"nobody", rows.AuditResults, map[string]string{access.AnnotationScope: "scoped", access.AnnotationNamespaces: "0", access.AnnotationReviews: "1"}},
+		{"viewer", rows.AuditResults, map[string]string{access.AnnotationScope: "scoped", access.AnnotationNamespaces: "3", access.AnnotationReviews: "2"}},
 		{"auditor", rows.AuditResults, map[string]string{access.AnnotationScope: "unscoped", access.AnnotationReviews: "1"}},
 		{"auditor", rows.AuditRuns, nil},
 	} {
