@@ -172,6 +172,12 @@ func (a *Auditor) reported(loaded bool) {
 	}
 }
 
+// Resource returns the resource of a kind that the source has, or had when it was
+// audited.
+func (a *Auditor) Resource(kind schema.GroupKind) (schema.GroupVersionResource, bool) {
+	return a.planner.resource(kind)
+}
+
 func (a *Auditor) submit(op operation) { a.writer.submit(a.runCtx, op) }
 
 // namespaceOf returns the Namespace that an object is judged with and its digest,

@@ -84,9 +84,12 @@ type planner struct {
 	runDigest       string            // of the policies of the last run
 	ensuredKinds    map[string]string // digest of the template, by its name
 
-	mu        sync.Mutex // protects the fields below, which others use too
-	waiting   string
-	nsKinds   []schema.GroupKind
+	mu      sync.Mutex // protects the fields below, which others use too
+	waiting string
+	nsKinds []schema.GroupKind
+	// resources of all kinds that have been seen, also of those that are gone: there may
+	// be findings of them for a while.
+	resources map[schema.GroupKind]schema.GroupVersionResource
 	nsMissing map[string]struct{} // Namespaces that were needed and not known
 	// nsDropped are Namespaces that are gone and that took records along.
 	nsDropped map[string]droppedRecords
@@ -117,6 +120,7 @@ func newPlanner(a *Auditor) *planner {
 		nsMissing:       map[string]struct{}{},
 		nsDropped:       map[string]droppedRecords{},
 		ensuredKinds:    map[string]string{},
+		resources:       map[schema.GroupKind]schema.GroupVersionResource{},
 	}
 	p.namespaces = newObjectCache(p.namespaceChanged)
 	return p
@@ -131,6 +135,7 @@ func (p *planner) load(state stateReader) error {
 		}
 		p.planned[kind.source().GroupKind()] = kind
 		p.nsKinds = append(p.nsKinds, kind.source().GroupKind())
+		p.learn(kind.source())
 		return nil
 	})
 }
@@ -217,7 +222,25 @@ func (p *planner) refreshInventory(ctx context.Context) bool {
 		return false
 	}
 	p.inventory = inventory
+	p.learn(inventory.Kinds...)
 	return true
+}
+
+// learn takes note of the resources of kinds.
+func (p *planner) learn(kinds ...source.Kind) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, kind := range kinds {
+		p.resources[kind.GroupKind()] = kind.GroupVersionResource()
+	}
+}
+
+// resource of a kind, if it is known. It may be called by anyone.
+func (p *planner) resource(gk schema.GroupKind) (schema.GroupVersionResource, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	gvr, ok := p.resources[gk]
+	return gvr, ok
 }
 
 // wait says why there is no plan yet; "" if there is one.

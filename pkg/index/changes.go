@@ -126,6 +126,9 @@ func (db *DB) compactBatch(cutoff int64) (int, error) {
 	}
 	db.mu.Lock()
 	db.compacted = horizon
+	for _, g := range db.groups {
+		g.forget(horizon)
+	}
 	db.mu.Unlock()
 	return n, nil
 }

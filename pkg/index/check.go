@@ -28,6 +28,7 @@ func (db *DB) verifyEntries(tx *bbolt.Tx) error {
 				return err
 			}
 			db.postings[i].change(nil, row)
+			db.groups[i].change(nil, row, row.Revision)
 			return nil
 		})
 		if err != nil {
@@ -36,7 +37,15 @@ func (db *DB) verifyEntries(tx *bbolt.Tx) error {
 		if err := forEachSealed(ids); err != nil {
 			return err
 		}
-		if err := forEachSealed(hist); err != nil {
+		err = hist.ForEach(func(k, v []byte) error {
+			row, superseded, err := decodeHistory(k, v)
+			if err != nil {
+				return err
+			}
+			db.groups[i].superseded(row, superseded)
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -83,6 +92,7 @@ func (db *DB) checkTable(tx *bbolt.Tx, table int) error {
 	live, ids := tx.Bucket(bucketLive).Bucket(t), tx.Bucket(bucketIDs).Bucket(t)
 	fresh := newPostings(db.opts.Tables[table])
 	fresh.seed = db.postings[table].seed
+	groups := newGroups(db.opts.Tables[table])
 	rows := 0
 	err := live.ForEach(func(k, v []byte) error {
 		row, err := decodeLive(k, v)
@@ -98,9 +108,13 @@ func (db *DB) checkTable(tx *bbolt.Tx, table int) error {
 			return fmt.Errorf("%w: the id of row %q leads to %q (%w)", ErrDamaged, k, payload, err)
 		}
 		fresh.change(nil, row)
+		groups.change(nil, row, row.Revision)
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := compareGroups(db.groups[table], groups); err != nil {
 		return err
 	}
 	if n := ids.Stats().KeyN; n != rows {

@@ -59,6 +59,7 @@ type DB struct {
 	revision  uint64
 	compacted uint64
 	postings  []*postings // by table
+	groups    []*groups   // by table
 }
 
 // Open opens the index of a folder, or makes one. A file that is damaged or has
@@ -108,6 +109,7 @@ func open(path string, opts Options) (*DB, error) {
 	for i, schema := range opts.Tables {
 		db.tables[schema.Table] = i
 		db.postings = append(db.postings, newPostings(schema))
+		db.groups = append(db.groups, newGroups(schema))
 	}
 	err := guard(func() error {
 		var err error

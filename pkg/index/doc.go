@@ -14,7 +14,9 @@
 // transactions and has no revisions.
 //
 // Rows are selected by equality on fields and labels through postings that are
-// kept in memory and built when the file is opened.
+// kept in memory and built when the file is opened. So are the counts of rows by
+// namespace and by the values of some fields, by which a query with a Scope of a few
+// namespaces looks at their rows only.
 //
 // # Caveats
 //

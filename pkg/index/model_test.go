@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"sort"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +20,7 @@ import (
 )
 
 var schemas = []index.Schema{
-	{Table: "a", Fields: []string{"color", "size"}},
+	{Table: "a", Fields: []string{"color", "size"}, GroupBy: []string{"size", "color"}},
 	{Table: "b", Fields: []string{"color"}},
 }
 
@@ -62,6 +64,9 @@ func (m *model) list(q index.Query) (rows []index.Row, more bool) {
 		if rowKey(q.Table, row.Key) != key || q.Namespace != "" && row.Namespace != q.Namespace || q.Name != "" && row.Name != q.Name {
 			continue
 		}
+		if q.Scope != nil && !slices.Contains(scopes[q.Scope], row.Namespace+"|"+groupOf(q.Table, row)) {
+			continue
+		}
 		if q.After != nil && key <= rowKey(q.Table, *q.After) || !satisfies(q.Table, row, q.Terms) || q.Match != nil && !q.Match(&row) {
 			continue
 		}
@@ -71,6 +76,60 @@ func (m *model) list(q index.Query) (rows []index.Row, more bool) {
 		rows = append(rows, row)
 	}
 	return rows, false
+}
+
+// scopes are those that a test has made, as a list of namespace|group.
+var scopes = map[*index.Scope][]string{}
+
+func groupOf(t index.Table, row index.Row) string {
+	if t == "a" {
+		return row.Fields[1] + "\x00" + row.Fields[0]
+	}
+	return ""
+}
+
+// drawScope takes some of the groups that the index has at a revision, which are at
+// least those that the oracle has.
+func (m *model) drawScope(t *rapid.T, db *index.DB, table index.Table, revision uint64) *index.Scope {
+	known := map[string]bool{}
+	all, err := db.AllGroups(table, revision)
+	if err != nil || !slices.IsSorted(all) {
+		t.Fatalf("all groups %q: %v", all, err)
+	}
+	var spans []index.Span
+	var names []string
+	namespaces, err := db.Namespaces(table, revision)
+	if err != nil || !slices.IsSorted(namespaces) {
+		t.Fatalf("namespaces %q: %v", namespaces, err)
+	}
+	for _, namespace := range namespaces {
+		groups, err := db.Groups(table, namespace, revision)
+		if err != nil || len(groups) == 0 || !slices.IsSorted(groups) {
+			t.Fatalf("groups of %q: %q, %v", namespace, groups, err)
+		}
+		span := index.Span{Namespace: namespace}
+		for _, group := range groups {
+			known[namespace+"|"+group] = true
+			if !slices.Contains(all, group) {
+				t.Fatalf("group %q of %q is not in %q", group, namespace, all)
+			}
+			if rapid.Bool().Draw(t, "in scope") {
+				span.Groups = append(span.Groups, group)
+				names = append(names, namespace+"|"+group)
+			}
+		}
+		if len(span.Groups) > 0 || rapid.Bool().Draw(t, "empty span") {
+			spans = append(spans, span)
+		}
+	}
+	for key, row := range m.states[revision] {
+		if strings.HasPrefix(key, string(table)+"|") && !known[row.Namespace+"|"+groupOf(table, row)] {
+			t.Fatalf("%s at revision %d is in none of the groups %v", key, revision, known)
+		}
+	}
+	scope := index.NewScope(spans...)
+	scopes[scope] = names
+	return scope
 }
 
 func satisfies(t index.Table, row index.Row, terms []index.Term) bool {
@@ -276,6 +335,10 @@ func (m *model) checkList(t *rapid.T, db *index.DB, oldest uint64) {
 	if rapid.Bool().Draw(t, "paged") {
 		after := drawKey(t)
 		q.After = &after
+	}
+	if rapid.Bool().Draw(t, "scoped") {
+		q.Scope = m.drawScope(t, db, q.Table, q.Revision)
+		defer delete(scopes, q.Scope)
 	}
 	if rapid.Bool().Draw(t, "matched") {
 		q.Match = func(r *index.Row) bool { return string(r.Value) != "v" }

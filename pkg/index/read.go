@@ -170,22 +170,30 @@ func (r *reader) selects(row *Row) bool {
 	return (q.Namespace == "" || row.Namespace == q.Namespace) &&
 		(q.Name == "" || row.Name == q.Name) &&
 		r.db.postings[r.table].satisfies(row, q.Terms) &&
+		(q.Scope == nil || q.Scope.has(row.Namespace, r.db.groups[r.table].of(row))) &&
 		(q.Match == nil || q.Match(row))
 }
 
 // bounds returns the first key to look at and the prefix that keys have.
 func (r *reader) bounds() (first, prefix []byte) {
 	if r.query.Namespace != "" {
-		prefix = []byte(r.query.Namespace + "\x00")
+		prefix = namespacePrefix(r.query.Namespace)
 	}
-	first = prefix
+	return r.firstOf(prefix), prefix
+}
+
+// firstOf returns the first key to look at of those with a prefix.
+func (r *reader) firstOf(prefix []byte) []byte {
+	first := prefix
 	if r.query.After != nil {
 		if after := append(encodeKey(*r.query.After), 0); bytes.Compare(after, first) > 0 {
 			first = after
 		}
 	}
-	return first, prefix
+	return first
 }
+
+func namespacePrefix(namespace string) []byte { return []byte(namespace + "\x00") }
 
 // candidates returns the keys of the rows that may be selected, sorted, if the
 // postings narrow them well enough to be better than a scan.
@@ -197,11 +205,19 @@ func (r *reader) candidates() (keys []Key, narrowed bool, err error) {
 	p := r.db.postings[r.table]
 	found, _ := p.find(r.query.Terms)
 	total := p.rows.GetCardinality()
+	inScope := total
+	if r.query.Scope != nil {
+		inScope = r.db.groups[r.table].rowsIn(r.query.Scope)
+		found = p.findGroups(r.query.Scope, inScope, found)
+	}
 	r.db.mu.RUnlock()
 	if found == nil {
 		return nil, false, nil
 	}
 	n := found.GetCardinality()
+	if n > inScope {
+		return nil, false, nil
+	}
 	// A scan looks at total/n rows to find one; the postings at n rows at once.
 	if limit := uint64(r.query.Limit); limit > 0 && n > 0 && limit*total/n < n {
 		return nil, false, nil
@@ -267,6 +283,9 @@ func (r *reader) visitKeys(ctx context.Context, keys []Key) error {
 		if bytes.Compare(key, first) < 0 || !bytes.HasPrefix(key, prefix) {
 			continue
 		}
+		if r.query.Scope != nil && !r.query.Scope.hasNamespace(k.Namespace) {
+			continue
+		}
 		row, err := versionAt(r.bolt, r.query.Table, key, r.revision)
 		if err != nil {
 			return err
@@ -281,10 +300,32 @@ func (r *reader) visitKeys(ctx context.Context, keys []Key) error {
 	return nil
 }
 
-// scan visits the rows in the order of their keys. At an old revision it merges
-// the current rows with the superseded ones.
+// scan visits the rows in the order of their keys: those of the namespaces in scope,
+// or all.
 func (r *reader) scan(ctx context.Context) error {
-	first, prefix := r.bounds()
+	q := r.query
+	if q.Scope == nil {
+		first, prefix := r.bounds()
+		return r.scanRange(ctx, first, prefix)
+	}
+	for _, namespace := range q.Scope.namespaces {
+		if q.Namespace != "" && namespace != q.Namespace || q.After != nil && namespace < q.After.Namespace {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		prefix := namespacePrefix(namespace)
+		if err := r.scanRange(ctx, r.firstOf(prefix), prefix); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scanRange visits the rows whose keys have a prefix, from the first key on. At an
+// old revision it merges the current rows with the superseded ones.
+func (r *reader) scanRange(ctx context.Context, first, prefix []byte) error {
 	live := r.bolt.Bucket(bucketLive).Bucket([]byte(r.query.Table)).Cursor()
 	liveKey, liveValue := live.Seek(first)
 	var hist *bbolt.Cursor
@@ -358,6 +399,9 @@ func (r *reader) remaining() error {
 		return nil
 	}
 	last := r.page.Rows[len(r.page.Rows)-1].Key
+	if q.Scope != nil {
+		return r.remainingInScope(last)
+	}
 	_, prefix := r.bounds()
 	c := r.bolt.Bucket(bucketLive).Bucket([]byte(q.Table)).Cursor()
 	r.page.Remaining = 0

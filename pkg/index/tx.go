@@ -49,6 +49,7 @@ func (db *DB) Update(ctx context.Context, fn func(*Tx) error) (uint64, error) {
 	for i := range tx.changes {
 		c := &tx.changes[i]
 		db.postings[db.tables[c.Table]].change(c.Old, c.New)
+		db.groups[db.tables[c.Table]].change(c.Old, c.New, c.Revision)
 	}
 	db.revision = tx.revision
 	db.mu.Unlock()

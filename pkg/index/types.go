@@ -11,6 +11,9 @@ type Schema struct {
 	// Fields are the paths of the selectable fields, in the order of Attrs.Fields.
 	// A file with other tables or fields is set aside when it is opened.
 	Fields []string `json:"fields"`
+	// GroupBy are the fields whose values tell the groups of rows of a namespace
+	// apart, for Query.Scope. They must be among Fields and are no part of the file.
+	GroupBy []string `json:"-"`
 }
 
 // Key identifies a row within its table. Rows are ordered by Namespace, then
@@ -71,6 +74,8 @@ type Query struct {
 	Name string
 	// Terms narrow the query through the secondary index.
 	Terms []Term
+	// Scope narrows the query to groups of rows; nil means all.
+	Scope *Scope
 	// Match has the last word on a row, by what can be told from key and
 	// attributes; nil accepts all. It must be pure: it is called while the index is
 	// read, on rows that the answer may not contain.
@@ -92,6 +97,7 @@ type Page struct {
 	// More is true if rows were left out because of Limit.
 	More bool
 	// Remaining is the number of rows left out, or -1 if it is not known. It is
-	// known for queries without Name, Terms and Match at the current revision.
+	// known for queries without Name, Terms and Match at the current revision, unless
+	// a Scope has some of very many rows of a namespace.
 	Remaining int64
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/index"
@@ -19,11 +20,13 @@ const (
 	ConstraintSummaries index.Table = "constraintsummaries"
 )
 
-// Schemas returns the tables of the index and their selectable fields.
+// Schemas returns the tables of the index and their selectable fields. Findings are
+// grouped by the kind of their object, which decides who may see them.
 func Schemas() []index.Schema {
+	subject := []string{"resource.apiGroup", "resource.kind"}
 	return []index.Schema{
-		{Table: AuditResults, Fields: paths(v1alpha1.ResultFields())},
-		{Table: ClusterAuditResults, Fields: paths(v1alpha1.ResultFields())},
+		{Table: AuditResults, Fields: paths(v1alpha1.ResultFields()), GroupBy: subject},
+		{Table: ClusterAuditResults, Fields: paths(v1alpha1.ResultFields()), GroupBy: subject},
 		{Table: AuditRuns, Fields: paths(v1alpha1.RunFields())},
 		{Table: ConstraintSummaries, Fields: paths(v1alpha1.SummaryFields())},
 	}
@@ -113,4 +116,13 @@ func Field(table index.Table, row *index.Row, path string) string {
 		}
 	}
 	return ""
+}
+
+// GroupKind returns the kind of the objects that a group of findings is about.
+func GroupKind(group string) schema.GroupKind {
+	values := index.GroupValues(group)
+	if len(values) != 2 {
+		return schema.GroupKind{}
+	}
+	return schema.GroupKind{Group: values[0], Kind: values[1]}
 }

@@ -57,7 +57,8 @@ func (s *server) Stalled() error {
 	return nil
 }
 
-func start(t testing.TB) *server {
+// start starts a server, with changes to its configuration.
+func start(t testing.TB, change ...func(*server, *apiserver.Config)) *server {
 	t.Helper()
 	s := &server{TB: t}
 	s.ready.Store(true)
@@ -83,6 +84,9 @@ func start(t testing.TB) *server {
 		Backend: readonly.Backend{Index: s.db, Feed: feed.New(s.db), Readiness: s},
 		Damaged: s.db.Damaged,
 	}}
+	for _, fn := range change {
+		fn(s, &config)
+	}
 	srv, err := config.Complete().New()
 	if err != nil {
 		t.Fatal(err)

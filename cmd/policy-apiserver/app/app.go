@@ -22,6 +22,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"policy.example.io/policy-apiserver/cmd/policy-apiserver/app/options"
+	"policy.example.io/policy-apiserver/pkg/access"
+	"policy.example.io/policy-apiserver/pkg/access/rbac"
 	"policy.example.io/policy-apiserver/pkg/apiserver"
 	"policy.example.io/policy-apiserver/pkg/audit"
 	"policy.example.io/policy-apiserver/pkg/constraintcrd"
@@ -112,10 +114,12 @@ func run(ctx context.Context, opts *options.Options) error {
 	if err != nil {
 		return err
 	}
-	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{
-		Backend: readonly.Backend{Index: db, Feed: changes, Readiness: auditor},
-		Damaged: db.Damaged,
-	}}
+	backend := readonly.Backend{Index: db, Feed: changes, Readiness: auditor}
+	narrower, err := scopeViews(opts, generic, db, auditor, &backend)
+	if err != nil {
+		return err
+	}
+	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{Backend: backend, Damaged: db.Damaged}}
 	server, err := config.Complete().New()
 	if err != nil {
 		return err
@@ -134,6 +138,9 @@ func run(ctx context.Context, opts *options.Options) error {
 		group.Go(func() error { return src.Run(ctx) })
 		group.Go(func() error { return db.Run(ctx) })
 		group.Go(func() error { return auditor.Run(ctx) })
+		if narrower != nil {
+			group.Go(func() error { return narrower.Run(ctx) })
+		}
 		group.Go(func() error {
 			// Not in the hook itself, where an error ends the process on the spot.
 			select {
@@ -145,6 +152,28 @@ func run(ctx context.Context, opts *options.Options) error {
 		})
 		return group.Wait()
 	})
+}
+
+// scopeViews has a backend show to each user what they may see, unless --scoped-views
+// is false. The narrower that it returns has to be run; nil if there is none.
+func scopeViews(opts *options.Options, generic *genericapiserver.RecommendedConfig, db *index.DB, resources access.Resources, backend *readonly.Backend) (*rbac.Narrower, error) {
+	if !opts.ScopedViews {
+		return nil, nil
+	}
+	authorizer, ttl, err := opts.ReviewAuthorizer(generic)
+	if err != nil {
+		return nil, err
+	}
+	config := access.Config{Index: db, Authorizer: authorizer, Resources: resources, TTL: ttl}
+	narrower, err := opts.Narrower()
+	if err != nil {
+		return nil, err
+	}
+	if narrower != nil {
+		config.Narrower = narrower
+	}
+	backend.Access, err = access.New(config)
+	return narrower, err
 }
 
 // openIndex opens the index of the data directory and explains what is in the

@@ -71,6 +71,7 @@ func TestRefusals(t *testing.T) {
 		"no cluster":             {[]string{"--data-dir=" + t.TempDir()}, []string{"--kubeconfig", "--source=dir:PATH"}},
 		"kubeconfig for a dir":   {[]string{dir, "--kubeconfig=x"}, []string{"--kubeconfig", "--source=cluster"}},
 		"kubeconfig of cluster":  {[]string{"--write-kubeconfig=x"}, []string{"--write-kubeconfig", "--source=dir"}},
+		"narrowing":              {[]string{dir, "--scoped-views-narrowing=abac"}, []string{"--scoped-views-narrowing=abac", "rbac"}},
 		"negative":               {[]string{dir, "--history-window=-1s", "--audit-workers=-1"}, []string{"--history-window=-1s", "--audit-workers=-1"}},
 		"port out of range":      {[]string{dir, "--secure-port=99999"}, []string{"--secure-port=99999", "0 picks a port that is free"}},
 		"kubeconfig to nowhere":  {[]string{dir, "--data-dir=" + t.TempDir(), "--secure-port=0", "--write-kubeconfig=/does/not/exist/k"}, []string{"--write-kubeconfig", "/does/not/exist/k"}},

@@ -24,6 +24,8 @@ type continueToken struct {
 	// Selection is a digest of the resource, the namespace and the selectors that the
 	// token is good for.
 	Selection string `json:"s"`
+	// Epoch of what the user may see, empty if that is everything.
+	Epoch string `json:"e,omitempty"`
 }
 
 const tokenVersion = 1

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
+	"policy.example.io/policy-apiserver/pkg/access"
 	"policy.example.io/policy-apiserver/pkg/index"
 )
 
@@ -27,12 +28,17 @@ const (
 	notReadyRetrySeconds = 2
 )
 
-// toAPIError is the one place where errors of the index become errors of the API.
+// toAPIError is the one place where errors of the index, and of the access to it, become
+// errors of the API.
 func toAPIError(err error, resource schema.GroupResource, name string) error {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, access.ErrUnavailable):
+		return unavailable(resource, access.ErrUnavailable) // the reason is the administrator's
+	case errors.Is(err, access.ErrChanged):
+		return apierrors.NewResourceExpired(access.ErrChanged.Error() + "; start the list anew")
 	case errors.As(err, &status), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, index.ErrNotFound):

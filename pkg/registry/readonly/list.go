@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
+	"policy.example.io/policy-apiserver/pkg/access"
 	"policy.example.io/policy-apiserver/pkg/index"
 )
 
@@ -27,7 +28,8 @@ import (
 // A state that has not been written yet is waited for a little and is 504 then;
 // one that is not kept any more is 410. A page of a list whose revision is not
 // kept any more is 410 with a token by which the client can go on in the current
-// state.
+// state. If what the user may see has changed since the first page, it is 410 without
+// one.
 func (r *REST) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	if err := r.ready(ctx); err != nil {
 		return nil, err
@@ -40,11 +42,16 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 	if err != nil {
 		return nil, err
 	}
+	view, err := r.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer view.Annotate(ctx)
 	query := selected.query(r.Table)
 	query.Limit = int(options.Limit)
 	digest := selectionDigest(r.Table, namespace, selected.text)
 	if options.Continue != "" {
-		err = continueQuery(&query, options, digest)
+		err = r.continueQuery(&query, options, digest, view.Epoch())
 	} else {
 		query.Revision, err = r.listRevision(ctx, options)
 	}
@@ -52,22 +59,27 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 		return nil, err
 	}
 	page := &index.Page{Revision: r.backend.Index.Revision()}
-	if !selected.none {
-		if page, err = r.backend.Index.List(ctx, query); err != nil {
-			return nil, r.listError(err, &query, digest)
+	if selected.none {
+		view.Listed(page.Revision)
+	} else {
+		if page, err = view.List(ctx, query); err != nil {
+			return nil, r.listError(err, &query, digest, view.Epoch())
 		}
 	}
-	return r.listOf(page, selected, digest)
+	return r.listOf(page, selected, digest, view.Epoch())
 }
 
 // continueQuery makes a query start where a token says.
-func continueQuery(query *index.Query, options *metainternalversion.ListOptions, digest string) error {
+func (r *REST) continueQuery(query *index.Query, options *metainternalversion.ListOptions, digest, epoch string) error {
 	if options.ResourceVersion != "" && options.ResourceVersion != "0" {
 		return apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	token, err := decodeContinue(options.Continue, digest)
 	if err != nil {
 		return err
+	}
+	if token.Epoch != epoch {
+		return toAPIError(access.ErrChanged, v1alpha1.Resource(string(r.Table)), "")
 	}
 	query.Revision = token.Revision
 	query.After = &index.Key{Namespace: token.Namespace, Name: token.Name}
@@ -96,14 +108,14 @@ func (r *REST) listRevision(ctx context.Context, options *metainternalversion.Li
 }
 
 // listError adds to a 410 of a further page the token to go on with.
-func (r *REST) listError(err error, query *index.Query, digest string) error {
+func (r *REST) listError(err error, query *index.Query, digest, epoch string) error {
 	expired := errors.Is(err, index.ErrCompacted) || errors.Is(err, index.ErrFutureRevision)
 	err = toAPIError(err, v1alpha1.Resource(string(r.Table)), "")
 	var status *apierrors.StatusError
 	if !expired || query.After == nil || !errors.As(err, &status) {
 		return err
 	}
-	token, encodeErr := continueToken{Version: tokenVersion, Namespace: query.After.Namespace, Name: query.After.Name, Selection: digest}.encode()
+	token, encodeErr := continueToken{Version: tokenVersion, Namespace: query.After.Namespace, Name: query.After.Name, Selection: digest, Epoch: epoch}.encode()
 	if encodeErr != nil {
 		return apierrors.NewInternalError(encodeErr)
 	}
@@ -113,7 +125,7 @@ func (r *REST) listError(err error, query *index.Query, digest string) error {
 }
 
 // listOf makes the list of a page.
-func (r *REST) listOf(page *index.Page, selected *selected, digest string) (runtime.Object, error) {
+func (r *REST) listOf(page *index.Page, selected *selected, digest, epoch string) (runtime.Object, error) {
 	objs := make([]runtime.Object, len(page.Rows))
 	for i, row := range page.Rows {
 		obj, err := r.decode(row)
@@ -131,7 +143,7 @@ func (r *REST) listOf(page *index.Page, selected *selected, digest string) (runt
 		return list, nil
 	}
 	last := page.Rows[len(page.Rows)-1]
-	token, err := continueToken{Version: tokenVersion, Revision: page.Revision, Namespace: last.Namespace, Name: last.Name, Selection: digest}.encode()
+	token, err := continueToken{Version: tokenVersion, Revision: page.Revision, Namespace: last.Namespace, Name: last.Name, Selection: digest, Epoch: epoch}.encode()
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
+	"policy.example.io/policy-apiserver/pkg/access"
 	"policy.example.io/policy-apiserver/pkg/index"
 	"policy.example.io/policy-apiserver/pkg/rows"
 )
@@ -35,11 +36,19 @@ type Readiness interface {
 	Stalled() error
 }
 
+// Access decides what a request may see of a table.
+type Access interface {
+	View(ctx context.Context, table index.Table) (*access.View, error)
+}
+
 // Backend is what all resources share.
 type Backend struct {
 	Index     Index
 	Feed      Feed
 	Readiness Readiness
+	// Access decides what is shown; nil shows everything to whoever may use the
+	// resource.
+	Access Access
 }
 
 // Object is an API object of a resource.
@@ -131,11 +140,25 @@ func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions)
 			return nil, err
 		}
 	}
-	row, err := r.backend.Index.Get(r.Table, index.Key{Namespace: r.namespace(ctx), Name: name}, 0)
+	view, err := r.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer view.Annotate(ctx)
+	row, err := view.Get(ctx, index.Key{Namespace: r.namespace(ctx), Name: name}, 0)
 	if err != nil {
 		return nil, toAPIError(err, v1alpha1.Resource(string(r.Table)), name)
 	}
 	return r.decode(row)
+}
+
+// view returns what a request may see.
+func (r *REST) view(ctx context.Context) (*access.View, error) {
+	if r.backend.Access == nil {
+		return access.Whole(r.backend.Index, r.Table), nil
+	}
+	view, err := r.backend.Access.View(ctx, r.Table)
+	return view, toAPIError(err, v1alpha1.Resource(string(r.Table)), "")
 }
 
 // namespace of a request, empty for all.

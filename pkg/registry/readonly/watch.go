@@ -14,6 +14,7 @@ import (
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
+	"policy.example.io/policy-apiserver/pkg/access"
 	"policy.example.io/policy-apiserver/pkg/index"
 	"policy.example.io/policy-apiserver/pkg/rows"
 )
@@ -43,7 +44,8 @@ const (
 // comes to match the selectors is ADDED, one that ceases to is DELETED.
 //
 // Errors that depend on the revision come as an ERROR event, as from
-// kube-apiserver.
+// kube-apiserver. When what the user may see changes the watch ends with 410 Expired,
+// and so does one from a revision since which that may have changed.
 func (r *REST) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
 	if err := r.ready(ctx); err != nil {
 		return nil, err
@@ -59,9 +61,14 @@ func (r *REST) Watch(ctx context.Context, options *metainternalversion.ListOptio
 	if err != nil {
 		return nil, err
 	}
+	view, err := r.view(ctx)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watcher{
 		rest:      r,
+		view:      view,
 		selected:  selected,
 		positions: r.fieldPositions(),
 		bookmarks: options.AllowWatchBookmarks,
@@ -82,6 +89,7 @@ func (r *REST) Watch(ctx context.Context, options *metainternalversion.ListOptio
 // watcher is one watch.
 type watcher struct {
 	rest            *REST
+	view            *access.View
 	selected        *selected
 	positions       map[string]int
 	initial         bool // send the current state first
@@ -104,7 +112,7 @@ func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
 func (w *watcher) run(ctx context.Context, revision uint64) {
 	defer close(w.events)
 	defer w.Stop()
-	err := w.produce(ctx, revision)
+	err := w.produceVisible(ctx, revision)
 	if ctx.Err() != nil {
 		return
 	}
@@ -114,6 +122,24 @@ func (w *watcher) run(ctx context.Context, revision uint64) {
 	}
 	object := status.Status()
 	w.send(ctx, watch.Event{Type: watch.Error, Object: &object})
+}
+
+// produceVisible produces events for as long as what the user may see is the same.
+func (w *watcher) produceVisible(ctx context.Context, revision uint64) error {
+	from := revision
+	if w.initial {
+		from = 0
+	}
+	ctx, stop, err := w.view.Follow(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	err = w.produce(ctx, revision)
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
 }
 
 // send delivers an event and tells whether the watch goes on.
@@ -138,6 +164,7 @@ func (w *watcher) produce(ctx context.Context, revision uint64) error {
 	} else if revision == 0 {
 		revision = w.rest.backend.Index.Revision()
 	}
+	w.view.Annotate(ctx)
 	utilflowcontrol.WatchInitialized(ctx)
 	return w.follow(ctx, revision)
 }
@@ -148,7 +175,7 @@ func (w *watcher) sendState(ctx context.Context) (uint64, error) {
 	query.Limit = snapshotPage
 	query.Revision = w.rest.backend.Index.Revision()
 	for !w.selected.none {
-		page, err := w.rest.backend.Index.List(ctx, query)
+		page, err := w.view.List(ctx, query)
 		if err != nil {
 			return 0, err
 		}
@@ -162,6 +189,7 @@ func (w *watcher) sendState(ctx context.Context) (uint64, error) {
 		}
 		query.After = &page.Rows[len(page.Rows)-1].Key
 	}
+	w.view.Listed(query.Revision)
 	if w.initialBookmark {
 		return query.Revision, w.sendBookmark(ctx, query.Revision, storage.AnnotateInitialEventsEndBookmark)
 	}
@@ -219,12 +247,27 @@ func (w *watcher) nextBookmark(now time.Time) time.Time {
 	return next
 }
 
-// sendChange sends a change as the selectors see it.
+// sees tells whether a row is selected and visible.
+func (w *watcher) sees(ctx context.Context, row *index.Row) (bool, error) {
+	if !w.selected.selects(row, w.positions) {
+		return false, nil
+	}
+	return w.view.Shows(ctx, row)
+}
+
+// sendChange sends a change as the selectors, and what the user may see, let it appear.
 func (w *watcher) sendChange(ctx context.Context, c *index.Change) error {
 	if c.Table != w.rest.Table {
 		return nil
 	}
-	before, after := w.selected.selects(c.Old, w.positions), w.selected.selects(c.New, w.positions)
+	before, err := w.sees(ctx, c.Old)
+	if err != nil {
+		return err
+	}
+	after, err := w.sees(ctx, c.New)
+	if err != nil {
+		return err
+	}
 	switch {
 	case after && before:
 		return w.sendRow(ctx, watch.Modified, c.New, c.Revision)

@@ -25,6 +25,12 @@ const (
 	sourceDirPrefix = "dir:"
 )
 
+// Values of --scoped-views-narrowing.
+const (
+	narrowingRBAC = "rbac"
+	narrowingNone = "none"
+)
+
 // Options are the flags of the server.
 type Options struct {
 	// Source is cluster, or dir: and a path.
@@ -41,6 +47,11 @@ type Options struct {
 	History time.Duration
 	// Workers is the number of objects evaluated at the same time; 0 means one a core.
 	Workers int
+	// ScopedViews shows a finding only to who may get its object.
+	ScopedViews bool
+	// ScopedViewsNarrowing is rbac if only what the cluster's RBAC may grant is asked of
+	// its authorizer, none if everything is.
+	ScopedViewsNarrowing string
 
 	ServerRun      *genericoptions.ServerRunOptions
 	SecureServing  *genericoptions.SecureServingOptionsWithLoopback
@@ -68,16 +79,18 @@ func New() (*Options, error) {
 	// Without it a server that is to end waits a minute for watches that do not.
 	serverRun.ShutdownWatchTerminationGracePeriod = 10 * time.Second
 	return &Options{
-		Source:         sourceCluster,
-		DataDir:        "policy-apiserver-data",
-		History:        index.DefaultOptions().History,
-		ServerRun:      serverRun,
-		SecureServing:  serving.WithLoopback(),
-		Authentication: genericoptions.NewDelegatingAuthenticationOptions(),
-		Authorization:  genericoptions.NewDelegatingAuthorizationOptions(),
-		Audit:          genericoptions.NewAuditOptions(),
-		Features:       genericoptions.NewFeatureOptions(),
-		Logs:           logs.NewOptions(),
+		Source:               sourceCluster,
+		DataDir:              "policy-apiserver-data",
+		History:              index.DefaultOptions().History,
+		ScopedViews:          true,
+		ScopedViewsNarrowing: narrowingRBAC,
+		ServerRun:            serverRun,
+		SecureServing:        serving.WithLoopback(),
+		Authentication:       genericoptions.NewDelegatingAuthenticationOptions(),
+		Authorization:        genericoptions.NewDelegatingAuthorizationOptions(),
+		Audit:                genericoptions.NewAuditOptions(),
+		Features:             genericoptions.NewFeatureOptions(),
+		Logs:                 logs.NewOptions(),
 	}, nil
 }
 
@@ -91,6 +104,9 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.WriteKubeconfig, "write-kubeconfig", o.WriteKubeconfig, "File to write a kubeconfig with administrator rights on this server to, once it serves. For --source=dir only.")
 	fs.DurationVar(&o.History, "history-window", o.History, "How long old revisions are kept, for the pages of a list and for watches that resume.")
 	fs.IntVar(&o.Workers, "audit-workers", o.Workers, "Number of objects that are evaluated at the same time. 0 means one for each core.")
+	views := sets.FlagSet("scoped views")
+	views.BoolVar(&o.ScopedViews, "scoped-views", o.ScopedViews, "Show a finding only to who may get its object, or auditresults/unscoped. Without it, who may list findings sees all of them.")
+	views.StringVar(&o.ScopedViewsNarrowing, "scoped-views-narrowing", o.ScopedViewsNarrowing, "What the cluster's authorizer is asked about who may see what: rbac, only what RoleBindings and ClusterRoleBindings may grant; none, everything, which is for clusters whose users have rights by other means than RBAC and takes a question for each namespace and kind. With --source=dir it is none.")
 	serving := sets.FlagSet("secure serving")
 	o.SecureServing.AddFlags(serving)
 	if port := serving.Lookup("secure-port"); port != nil {
@@ -156,6 +172,9 @@ func (o *Options) Validate() error {
 	}
 	if o.Workers < 0 {
 		errs = append(errs, fmt.Errorf("--audit-workers=%d must not be negative; 0 means one for each core", o.Workers))
+	}
+	if o.ScopedViewsNarrowing != narrowingRBAC && o.ScopedViewsNarrowing != narrowingNone {
+		errs = append(errs, fmt.Errorf("--scoped-views-narrowing=%s is unknown; use %s or %s", o.ScopedViewsNarrowing, narrowingRBAC, narrowingNone))
 	}
 	errs = append(errs, o.ServerRun.Validate()...)
 	if port := o.SecureServing.BindPort; port < 0 || port > 65535 {

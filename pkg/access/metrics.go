@@ -1,0 +1,49 @@
+package access
+
+import (
+	"sync"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// accessMetrics are the metrics of an Access.
+type accessMetrics struct {
+	reviews *metrics.CounterVec
+	hits    *metrics.Counter
+	watches *metrics.CounterVec
+}
+
+// processMetrics are the metrics of this process: a registry takes a metric only
+// once.
+var processMetrics = sync.OnceValue(func() *accessMetrics {
+	m := &accessMetrics{
+		reviews: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace:      "policy_apiserver",
+			Subsystem:      "access",
+			Name:           "reviews_total",
+			Help:           "Questions to the authorizer whether a user may see findings, by result: allowed, denied or error.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"result"}),
+		hits: metrics.NewCounter(&metrics.CounterOpts{
+			Namespace:      "policy_apiserver",
+			Subsystem:      "access",
+			Name:           "cache_hits_total",
+			Help:           "Questions whether a user may see findings that were answered without the authorizer.",
+			StabilityLevel: metrics.ALPHA,
+		}),
+		watches: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace:      "policy_apiserver",
+			Subsystem:      "access",
+			Name:           "watches_ended_total",
+			Help:           "Watches that were ended, by reason: changed if what the user may see has, unavailable if the authorizer did not answer.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"reason"}),
+	}
+	legacyregistry.MustRegister(m.reviews, m.hits, m.watches)
+	return m
+})
+
+func (m *accessMetrics) review(result string) { m.reviews.WithLabelValues(result).Inc() }
+
+func (m *accessMetrics) ended(err error) { m.watches.WithLabelValues(reasonOf(err)).Inc() }
