@@ -72,6 +72,10 @@ func SetOpenAPI(config *genericapiserver.Config, version string) error {
 
 // Complete fills in what can be derived.
 func (c *Config) Complete() CompletedConfig {
+	build := c.Generic.BuildHandlerChainFunc
+	c.Generic.BuildHandlerChainFunc = func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
+		return build(readonly.WithStreams(handler), generic)
+	}
 	return CompletedConfig{&completedConfig{generic: c.Generic.Complete(), extra: &c.Extra}}
 }
 
@@ -86,7 +90,7 @@ func (c CompletedConfig) New() (*Server, error) {
 		return nil, fmt.Errorf("make the generic API server: %w", err)
 	}
 	group := genericapiserver.NewDefaultAPIGroupInfo(v1alpha1.GroupName, scheme, runtime.NewParameterCodec(scheme), codecs)
-	group.NegotiatedSerializer = withoutProtobuf{group.NegotiatedSerializer}
+	group.NegotiatedSerializer = readonly.Codec{NegotiatedSerializer: withoutProtobuf{group.NegotiatedSerializer}}
 	storage := map[string]rest.Storage{}
 	for _, resource := range Resources() {
 		storage[string(resource.Table)] = readonly.NewREST(resource, c.extra.Backend)

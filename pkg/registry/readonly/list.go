@@ -5,13 +5,14 @@ import (
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/index"
+	"policy.example.io/policy-apiserver/pkg/rows"
 )
 
 // List implements rest.Lister.
@@ -42,14 +43,21 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 	}
 	query := selected.query(r.Table)
 	query.Limit = int(options.Limit)
+	query.WithoutAttrs = true
 	digest := selectionDigest(r.Table, namespace, selected.text)
+	var left int64
 	if options.Continue != "" {
-		err = continueQuery(&query, options, digest)
+		left, err = continueQuery(&query, options, digest)
 	} else {
 		query.Revision, err = r.listRevision(ctx, options)
 	}
 	if err != nil {
 		return nil, err
+	}
+	streamed := mayStream(ctx)
+	whole := query.Limit == 0
+	if whole && streamed {
+		query.Limit = firstStreamPage
 	}
 	page := &index.Page{Revision: r.backend.Index.Revision()}
 	if !selected.none {
@@ -57,21 +65,32 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 			return nil, r.listError(err, &query, digest)
 		}
 	}
-	return r.listOf(page, selected, digest)
+	s := &stream{rest: r, list: r.NewList(), first: page}
+	if whole {
+		s.next = r.pagesBehind(ctx, query, page.Revision)
+	}
+	if err := s.describe(selected, digest, left); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if streamed {
+		return s, nil
+	}
+	return s.decode()
 }
 
-// continueQuery makes a query start where a token says.
-func continueQuery(query *index.Query, options *metainternalversion.ListOptions, digest string) error {
+// continueQuery makes a query start where a token says. It returns how many objects
+// there are from there on, 0 if that is not known.
+func continueQuery(query *index.Query, options *metainternalversion.ListOptions, digest string) (left int64, err error) {
 	if options.ResourceVersion != "" && options.ResourceVersion != "0" {
-		return apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+		return 0, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	token, err := decodeContinue(options.Continue, digest)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	query.Revision = token.Revision
 	query.After = &index.Key{Namespace: token.Namespace, Name: token.Name}
-	return nil
+	return token.Left, nil
 }
 
 // listRevision returns the revision to read at, 0 for the current one.
@@ -112,32 +131,35 @@ func (r *REST) listError(err error, query *index.Query, digest string) error {
 	return status
 }
 
-// listOf makes the list of a page.
-func (r *REST) listOf(page *index.Page, selected *selected, digest string) (runtime.Object, error) {
-	objs := make([]runtime.Object, len(page.Rows))
-	for i, row := range page.Rows {
-		obj, err := r.decode(row)
-		if err != nil {
-			return nil, err
-		}
-		objs[i] = obj
+// describe fills in the metadata of a list; left is the number of objects from its
+// first page on, 0 if only the page knows.
+func (s *stream) describe(selected *selected, digest string, left int64) error {
+	if err := setItems(s.list, []runtime.Object{}); err != nil {
+		return err
 	}
-	list := r.NewList()
-	accessor, err := setItems(list, objs, page.Revision)
+	list, err := meta.ListAccessor(s.list)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return err
 	}
-	if !page.More {
-		return list, nil
+	list.SetResourceVersion(rows.FormatRevision(s.first.Revision))
+	if s.next != nil || !s.first.More {
+		return nil
 	}
-	last := page.Rows[len(page.Rows)-1]
-	token, err := continueToken{Version: tokenVersion, Revision: page.Revision, Namespace: last.Namespace, Name: last.Name, Selection: digest}.encode()
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+	// With selectors the number is left out, as upstream does.
+	remaining := s.first.Remaining
+	if left > 0 {
+		remaining = left - int64(len(s.first.Rows))
 	}
-	accessor.SetContinue(token)
-	if selected.all && page.Remaining > 0 {
-		accessor.SetRemainingItemCount(ptr.To(page.Remaining))
+	if !selected.all || remaining < 0 {
+		remaining = 0
 	}
-	return list, nil
+	if remaining > 0 {
+		list.SetRemainingItemCount(&remaining)
+	}
+	last := s.first.Rows[len(s.first.Rows)-1]
+	token, err := continueToken{
+		Version: tokenVersion, Revision: s.first.Revision, Namespace: last.Namespace, Name: last.Name, Left: remaining, Selection: digest,
+	}.encode()
+	list.SetContinue(token)
+	return err
 }
