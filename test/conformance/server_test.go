@@ -57,7 +57,7 @@ func (s *server) Stalled() error {
 	return nil
 }
 
-func start(t testing.TB) *server {
+func start(t testing.TB, change ...func(*options.Options)) *server {
 	t.Helper()
 	s := &server{TB: t}
 	s.ready.Store(true)
@@ -72,6 +72,9 @@ func start(t testing.TB) *server {
 	dir := t.TempDir()
 	opts.Source, opts.DataDir, opts.SecureServing.BindPort = "dir:"+dir, dir, 0
 	opts.WriteKubeconfig = filepath.Join(dir, "kubeconfig")
+	for _, fn := range change {
+		fn(opts)
+	}
 	if err := opts.Complete(); err != nil {
 		t.Fatal(err)
 	}
