@@ -379,3 +379,29 @@ func TestStreamsOnlyWhereTheyAreEncoded(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkPage reads and encodes a page of 500.
+func BenchmarkPage(b *testing.B) {
+	s := newStorage(b)
+	s.many(20_000)
+	ctx := streams(b, "application/json")
+	info, _ := runtime.SerializerInfoForMediaType(s.codec.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	for _, serializer := range []struct {
+		name string
+		runtime.NegotiatedSerializer
+		ctx context.Context
+	}{{"stored", s.codec, ctx}, {"plain", s.plain, b.Context()}} {
+		b.Run(serializer.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				list, err := s.List(serializer.ctx, &metainternalversion.ListOptions{Limit: 500})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := serializer.EncoderForVersion(info.Serializer, v1alpha1.SchemeGroupVersion).Encode(list, io.Discard); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

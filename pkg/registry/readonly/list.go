@@ -55,7 +55,7 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 		return nil, err
 	}
 	streamed := mayStream(ctx)
-	whole := query.Limit == 0
+	whole := query.Limit <= 0
 	if whole && streamed {
 		query.Limit = firstStreamPage
 	}
