@@ -59,11 +59,9 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 	if whole && streamed {
 		query.Limit = firstStreamPage
 	}
-	page := &index.Page{Revision: r.backend.Index.Revision()}
-	if !selected.none {
-		if page, err = r.backend.Index.List(ctx, query); err != nil {
-			return nil, r.listError(err, &query, digest)
-		}
+	page, err := r.firstPage(ctx, selected, query)
+	if err != nil {
+		return nil, r.listError(err, &query, digest)
 	}
 	s := &stream{rest: r, list: r.NewList(), first: page}
 	if whole {
@@ -76,6 +74,22 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 		return s, nil
 	}
 	return s.decode()
+}
+
+// firstPage reads the first page that is asked for. If the selectors contradict each
+// other it is empty, but of a revision that can be read.
+func (r *REST) firstPage(ctx context.Context, selected *selected, query index.Query) (*index.Page, error) {
+	if !selected.none {
+		return r.backend.Index.List(ctx, query)
+	}
+	if query.Revision == 0 {
+		query.Revision = r.backend.Index.Revision()
+	}
+	// There is no row without a name.
+	if _, err := r.backend.Index.Get(r.Table, index.Key{}, query.Revision); !errors.Is(err, index.ErrNotFound) {
+		return nil, err
+	}
+	return &index.Page{Revision: query.Revision}, nil
 }
 
 // continueQuery makes a query start where a token says. It returns how many objects
