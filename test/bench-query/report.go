@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,6 +28,7 @@ func (r *report) value(name, unit, better string, values ...float64) {
 		}
 		ratio := ""
 		switch {
+		case math.IsNaN(values[0]) || math.IsNaN(v):
 		case better == "lower" && v > 0:
 			ratio = number(values[0] / v)
 		case better == "higher" && values[0] > 0:
@@ -47,6 +49,8 @@ func (r *report) requests(name string, items int, rates, medians, worst []float6
 
 func number(v float64) string {
 	switch {
+	case math.IsNaN(v):
+		return "failed"
 	case v >= 100:
 		return fmt.Sprintf("%.0f", v)
 	case v >= 10:
