@@ -35,6 +35,8 @@ type Config struct {
 type ExtraConfig struct {
 	// Backend that the resources are read from.
 	Backend readonly.Backend
+	// Observed is the index, for metrics and for priority and fairness.
+	Observed Observed
 	// Damaged returns what is wrong with the index, nil if nothing is.
 	Damaged func() error
 }
@@ -98,6 +100,9 @@ func (c CompletedConfig) New() (*Server, error) {
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = storage
 	if err := generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("install %s: %w", v1alpha1.GroupName, err)
+	}
+	if err := addObserver(generic, c.generic.StorageObjectCountTracker, c.extra.Observed); err != nil {
+		return nil, err
 	}
 	if err := c.addHealthChecks(generic); err != nil {
 		return nil, err

@@ -85,8 +85,9 @@ func serve(text string) error {
 		return err
 	}
 	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{
-		Backend: readonly.Backend{Index: db, Feed: feed.New(db), Readiness: ready{}},
-		Damaged: db.Damaged,
+		Backend:  readonly.Backend{Index: db, Feed: feed.New(db), Readiness: ready{}},
+		Observed: db,
+		Damaged:  db.Damaged,
 	}}
 	server, err := config.Complete().New()
 	if err != nil {

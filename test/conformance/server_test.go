@@ -83,8 +83,9 @@ func start(t testing.TB, change ...func(*options.Options)) *server {
 		t.Fatal(err)
 	}
 	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{
-		Backend: readonly.Backend{Index: s.db, Feed: feed.New(s.db), Readiness: s},
-		Damaged: s.db.Damaged,
+		Backend:  readonly.Backend{Index: s.db, Feed: feed.New(s.db), Readiness: s},
+		Observed: s.db,
+		Damaged:  s.db.Damaged,
 	}}
 	srv, err := config.Complete().New()
 	if err != nil {

@@ -113,8 +113,9 @@ func run(ctx context.Context, opts *options.Options) error {
 		return err
 	}
 	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{
-		Backend: readonly.Backend{Index: db, Feed: changes, Readiness: auditor},
-		Damaged: db.Damaged,
+		Backend:  readonly.Backend{Index: db, Feed: changes, Readiness: auditor},
+		Observed: db,
+		Damaged:  db.Damaged,
 	}}
 	server, err := config.Complete().New()
 	if err != nil {
