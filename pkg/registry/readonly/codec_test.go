@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -278,19 +279,23 @@ func TestEventsAreShared(t *testing.T) {
 		return err
 	}
 	s.put(result("a", "one", "x", true))
+	s.put(result("a", "large", strings.Repeat("x", 10_000), true))
 	for range 10 {
 		w, err := s.Watch(ctx, &metainternalversion.ListOptions{ResourceVersion: from})
 		if err != nil {
 			t.Fatal(err)
 		}
-		object, ok := (<-w.ResultChan()).Object.(runtime.CacheableObject)
-		w.Stop()
-		var out bytes.Buffer
-		if !ok || object.CacheEncode("id", encode, &out) != nil || out.String() != "text" {
-			t.Fatalf("%T: %s", object, &out)
+		for range 2 {
+			object, ok := (<-w.ResultChan()).Object.(runtime.CacheableObject)
+			var out bytes.Buffer
+			if !ok || object.CacheEncode("id", encode, &out) != nil || out.String() != "text" {
+				t.Fatalf("%T: %s", object, &out)
+			}
 		}
+		w.Stop()
 	}
-	if encoded != 1 {
+	// The small one once, and the large one, of which nothing is kept, each time.
+	if encoded != 1+10 {
 		t.Errorf("encoded %d times", encoded)
 	}
 }

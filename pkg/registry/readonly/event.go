@@ -67,7 +67,7 @@ func (o *storedObject) CacheEncode(id runtime.Identifier, encode func(runtime.Ob
 // and then the encoder of the object in it asks the storedObject.
 type eventObject struct {
 	storedObject
-	// shared is nil for objects of which there is one watcher only.
+	// shared is nil for objects that are not shared.
 	shared *encodings
 }
 
@@ -119,9 +119,14 @@ func (e *encodings) get(id runtime.Identifier, encode func(io.Writer) error) ([]
 	return one.text, one.err
 }
 
-// recentEvents is how many events of a resource have their objects shared: more
-// than watchers that keep up are apart.
-const recentEvents = 1024
+const (
+	// recentEvents is how many events of a resource have their objects shared: more
+	// than watchers that keep up are apart.
+	recentEvents = 1024
+	// maxShared is the size of a row up to which it is shared. It bounds the memory that
+	// recent events take; the larger an object, the less there is to be gained.
+	maxShared = 8 << 10
+)
 
 // events are the objects of recent events, for all watchers, by revision.
 type events [recentEvents]atomic.Pointer[eventObject]
@@ -129,6 +134,9 @@ type events [recentEvents]atomic.Pointer[eventObject]
 // object returns the object of the change that has a revision. row is the version
 // that is sent, which is the same for all watchers but for those to whom it is gone.
 func (e *events) object(rest *REST, row *index.Row, revision uint64) *eventObject {
+	if len(row.Value) > maxShared {
+		return &eventObject{storedObject: storedObject{rest: rest, row: row, revision: revision}}
+	}
 	slot := &e[revision%recentEvents]
 	if o := slot.Load(); o != nil && o.revision == revision && o.row == row {
 		return o
