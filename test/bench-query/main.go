@@ -12,10 +12,13 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"time"
+
+	"k8s.io/klog/v2"
 
 	"policy.example.io/policy-apiserver/test/framework"
 )
@@ -60,6 +63,9 @@ func exit(err error) {
 func run(o settings) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	// client-go complains of servers that are slow, which the table tells.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 	if o.dir == "" {
 		dir, err := os.MkdirTemp("", "bench-query-")
 		if err != nil {
