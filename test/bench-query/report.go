@@ -121,7 +121,7 @@ func (s *side) watchMemory(ctx context.Context) func() float64 {
 // diskUsage sums the sizes of the files at a path, in MiB.
 func diskUsage(path string) (float64, error) {
 	sum := 0.0
-	err := filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(path, func(_ string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // gone in the meantime
 		}

@@ -68,7 +68,7 @@ func serve(text string) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close() //nolint:errcheck // the process ends
+	defer db.Close()
 	if n, err := db.Count(rows.AuditResults); err != nil {
 		return err
 	} else if n == 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -322,11 +321,11 @@ func (m *model) watch() {
 	if err != nil {
 		m.Fatal(err)
 	}
-	response, err := m.http.Do(request)
+	response, err := m.http.Do(request) //nolint:bodyclose // read closes it
 	if err != nil || response.StatusCode != http.StatusOK {
 		m.Fatalf("%v: %v %v", w.query, response, err)
 	}
-	go w.read(response.Body)
+	go w.read(response)
 	m.watches = append(m.watches, w)
 	// What comes before the changes has to be there before there are changes, or else it
 	// is of a later state.
@@ -336,9 +335,9 @@ func (m *model) watch() {
 }
 
 // read turns events into lines.
-func (w *modelWatch) read(body io.ReadCloser) {
-	defer body.Close()
-	for decoder := json.NewDecoder(body); ; {
+func (w *modelWatch) read(response *http.Response) {
+	defer response.Body.Close()
+	for decoder := json.NewDecoder(response.Body); ; {
 		var event struct {
 			Type   string
 			Object json.RawMessage
