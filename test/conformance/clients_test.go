@@ -162,14 +162,18 @@ func TestManyWatches(t *testing.T) {
 	unread := s.unread(ctx, root+"/auditresults?watch=true&resourceVersion=0")
 	var started, ended sync.WaitGroup
 	var events atomic.Int64
+	// Not all at once: that would try how fast TLS connections can be made.
+	opening := make(chan struct{}, 8)
 	for range watches {
 		started.Add(1)
+		opening <- struct{}{}
 		ended.Go(func() {
 			request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.config.Host+root+"/auditresults?watch=true&resourceVersion="+from, nil)
 			if err != nil {
 				t.Error(err)
 			}
 			response, err := s.http.Do(request)
+			<-opening
 			started.Done()
 			if err != nil {
 				t.Error(err)
