@@ -8,6 +8,9 @@ MAKEFLAGS += --warn-undefined-variables --no-builtin-rules
 # What `make run` audits: a directory of manifests.
 SOURCE ?= artifacts/example
 
+# Flags of `make bench-query`; -help lists them.
+BENCH_FLAGS ?=
+
 VERSION := v0.1.0-dev+$(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X policy.example.io/policy-apiserver/pkg/version.version=$(VERSION)
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -59,6 +62,10 @@ differential: ## Compare with Gatekeeper, which the first run downloads and buil
 .PHONY: bench-engine
 bench-engine: ## Compare how fast this engine and Gatekeeper's audit are.
 	cd test/differential && go run ./bench-engine
+
+.PHONY: bench-query
+bench-query: ## Compare queries with custom resources in etcd (BENCH_FLAGS='-objects 100000').
+	go run ./test/bench-query $(BENCH_FLAGS)
 
 .PHONY: generate
 generate: ## Generate code from the API types.

@@ -35,6 +35,8 @@ type Config struct {
 type ExtraConfig struct {
 	// Backend that the resources are read from.
 	Backend readonly.Backend
+	// Observed is the index, for metrics and for priority and fairness.
+	Observed Observed
 	// Damaged returns what is wrong with the index, nil if nothing is.
 	Damaged func() error
 }
@@ -72,6 +74,10 @@ func SetOpenAPI(config *genericapiserver.Config, version string) error {
 
 // Complete fills in what can be derived.
 func (c *Config) Complete() CompletedConfig {
+	build := c.Generic.BuildHandlerChainFunc
+	c.Generic.BuildHandlerChainFunc = func(handler http.Handler, generic *genericapiserver.Config) http.Handler {
+		return build(readonly.WithStreams(handler), generic)
+	}
 	return CompletedConfig{&completedConfig{generic: c.Generic.Complete(), extra: &c.Extra}}
 }
 
@@ -86,7 +92,7 @@ func (c CompletedConfig) New() (*Server, error) {
 		return nil, fmt.Errorf("make the generic API server: %w", err)
 	}
 	group := genericapiserver.NewDefaultAPIGroupInfo(v1alpha1.GroupName, scheme, runtime.NewParameterCodec(scheme), codecs)
-	group.NegotiatedSerializer = withoutProtobuf{group.NegotiatedSerializer}
+	group.NegotiatedSerializer = readonly.Codec{NegotiatedSerializer: withoutProtobuf{group.NegotiatedSerializer}}
 	storage := map[string]rest.Storage{}
 	for _, resource := range Resources() {
 		storage[string(resource.Table)] = readonly.NewREST(resource, c.extra.Backend)
@@ -94,6 +100,9 @@ func (c CompletedConfig) New() (*Server, error) {
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = storage
 	if err := generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("install %s: %w", v1alpha1.GroupName, err)
+	}
+	if err := addObserver(generic, c.generic.StorageObjectCountTracker, c.extra.Observed); err != nil {
+		return nil, err
 	}
 	if err := c.addHealthChecks(generic); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"go.etcd.io/bbolt"
@@ -128,6 +129,9 @@ func (db *DB) checkTable(tx *bbolt.Tx, table int) error {
 func comparePostings(used, fresh *postings) error {
 	if !used.rows.Equals(fresh.rows) {
 		return fmt.Errorf("%w: postings have %d rows, want %d", ErrDamaged, used.rows.GetCardinality(), fresh.rows.GetCardinality())
+	}
+	if !maps.Equal(used.namespaces, fresh.namespaces) {
+		return fmt.Errorf("%w: the rows counted by namespace are %v, want %v", ErrDamaged, used.namespaces, fresh.namespaces)
 	}
 	compare := func(name string, u, f *valuePostings) error {
 		if f == nil {

@@ -93,23 +93,45 @@ func appendString(out []byte, s string) []byte {
 
 // decodeRow reads what encodeRow wrote. The row shares nothing with data.
 func decodeRow(key Key, data []byte) (*Row, error) {
+	return decodeRowParts(key, data, true)
+}
+
+// decodeRowParts reads what encodeRow wrote, with the attributes or without.
+func decodeRowParts(key Key, data []byte, withAttrs bool) (*Row, error) {
 	d := decoder{data: data}
 	r := &Row{Key: key, Revision: d.uint64(), CreateRevision: d.uint64()}
-	for n := d.count(); n > 0; n-- {
-		r.Fields = append(r.Fields, d.string())
-	}
-	if n := d.count(); n > 0 {
-		r.Labels = make(map[string]string, n)
-		for ; n > 0; n-- {
-			label := d.string()
-			r.Labels[label] = d.string()
-		}
+	if withAttrs {
+		d.attrs(&r.Attrs)
+	} else {
+		d.skipAttrs()
 	}
 	if d.failed || r.Revision == 0 || r.CreateRevision == 0 || r.CreateRevision > r.Revision {
 		return nil, fmt.Errorf("%w: row %s/%s cannot be decoded", ErrDamaged, key.Namespace, key.Name)
 	}
 	r.Value = append([]byte{}, d.data...)
 	return r, nil
+}
+
+func (d *decoder) attrs(a *Attrs) {
+	for n := d.count(); n > 0; n-- {
+		a.Fields = append(a.Fields, d.string())
+	}
+	if n := d.count(); n > 0 {
+		a.Labels = make(map[string]string, n)
+		for ; n > 0; n-- {
+			label := d.string()
+			a.Labels[label] = d.string()
+		}
+	}
+}
+
+func (d *decoder) skipAttrs() {
+	for n := d.count(); n > 0; n-- {
+		d.take(d.uvarint())
+	}
+	for n := 2 * d.count(); n > 0; n-- {
+		d.take(d.uvarint())
+	}
 }
 
 // decoder reads from data until it fails; then it returns zero values.

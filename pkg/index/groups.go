@@ -177,9 +177,9 @@ func (g *groups) rowsIn(s *Scope) uint64 {
 // maxCounted is how many rows of one namespace are looked at to count those in scope.
 const maxCounted = 10_000
 
-// remainingInScope fills Page.Remaining for a query with a scope: the counts of the
+// remainingInScope is Page.Remaining for a query with a scope: the counts of the
 // namespaces behind the last row, and a look at those behind it in its own.
-func (r *reader) remainingInScope(last Key) error {
+func (r *reader) remainingInScope(last Key) (int64, error) {
 	q := r.query
 	g := r.db.groups[r.table]
 	r.db.mu.RLock()
@@ -202,21 +202,20 @@ func (r *reader) remainingInScope(last Key) error {
 	}
 	r.db.mu.RUnlock()
 	if !counted || here > maxCounted {
-		return nil
+		return -1, nil
 	}
 	prefix := namespacePrefix(last.Namespace)
 	c := r.bolt.Bucket(bucketLive).Bucket([]byte(q.Table)).Cursor()
 	for k, v := c.Seek(append(encodeKey(last), 0)); k != nil && bytes.HasPrefix(k, prefix); k, v = c.Next() {
 		row, err := decodeLive(k, v)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if r.selects(row) {
 			n++
 		}
 	}
-	r.page.Remaining = int64(n)
-	return nil
+	return int64(n), nil
 }
 
 // findGroups narrows found to the rows of a scope's groups, of any namespace, where

@@ -110,6 +110,10 @@ func liveRow(tx *bbolt.Tx, t Table, key []byte) (*Row, error) {
 }
 
 func decodeLive(key, sealed []byte) (*Row, error) {
+	return decodeLiveParts(key, sealed, true)
+}
+
+func decodeLiveParts(key, sealed []byte, withAttrs bool) (*Row, error) {
 	payload, err := unseal(key, sealed)
 	if err != nil {
 		return nil, err
@@ -118,5 +122,5 @@ func decodeLive(key, sealed []byte) (*Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeRow(k, payload)
+	return decodeRowParts(k, payload, withAttrs)
 }

@@ -351,12 +351,25 @@ func (m *model) checkList(t *rapid.T, db *index.DB, oldest uint64) {
 	if diff := cmp.Diff(want, deref(page.Rows)); diff != "" || more != page.More || page.Revision != q.Revision {
 		t.Fatalf("list %+v: more %v, want %v; revision %d (-want +got):\n%s", q, page.More, more, page.Revision, diff)
 	}
+	if known := !page.More || q.Revision == db.Revision() && len(q.Terms) == 0 && q.Name == "" && q.Match == nil && q.After == nil; known != (page.Remaining >= 0) {
+		t.Fatalf("list %+v: remaining is %d, known: %v", q, page.Remaining, known)
+	}
 	if page.Remaining >= 0 {
 		all := q
 		all.Limit = 0
 		rest, _ := m.list(all)
 		if int(page.Remaining) != len(rest)-len(want) {
 			t.Fatalf("remaining %d, want %d", page.Remaining, len(rest)-len(want))
+		}
+	}
+	q.WithoutAttrs = true
+	bare, err := db.List(context.Background(), q)
+	if err != nil || len(bare.Rows) != len(want) || bare.More != more {
+		t.Fatalf("list without attributes %+v: %+v, %v", q, bare, err)
+	}
+	for i, row := range bare.Rows {
+		if string(row.Value) != string(want[i].Value) || row.Key != want[i].Key || row.Revision != want[i].Revision || row.CreateRevision != want[i].CreateRevision {
+			t.Fatalf("list without attributes %+v: row %d is %+v, want %+v", q, i, row, want[i])
 		}
 	}
 	for _, row := range want {

@@ -18,9 +18,11 @@ const (
 type postings struct {
 	schema Schema
 	rows   *roaring64.Bitmap
-	fields []*valuePostings
-	labels map[string]*valuePostings
-	seed   maphash.Seed
+	// namespaces has the number of rows in each.
+	namespaces map[string]int64
+	fields     []*valuePostings
+	labels     map[string]*valuePostings
+	seed       maphash.Seed
 }
 
 // valuePostings are the postings of one field or label. Rows in which it is empty
@@ -31,7 +33,7 @@ type valuePostings struct {
 }
 
 func newPostings(schema Schema) *postings {
-	p := &postings{schema: schema, rows: roaring64.New(), labels: map[string]*valuePostings{}, seed: maphash.MakeSeed()}
+	p := &postings{schema: schema, rows: roaring64.New(), namespaces: map[string]int64{}, labels: map[string]*valuePostings{}, seed: maphash.MakeSeed()}
 	for range schema.Fields {
 		p.fields = append(p.fields, newValuePostings())
 	}
@@ -47,6 +49,9 @@ func newValuePostings() *valuePostings {
 func (p *postings) change(before, after *Row) {
 	if before != nil && (after == nil || before.CreateRevision != after.CreateRevision) {
 		p.rows.Remove(before.CreateRevision)
+		if p.namespaces[before.Namespace]--; p.namespaces[before.Namespace] == 0 {
+			delete(p.namespaces, before.Namespace)
+		}
 		p.each(before, p.removeValue)
 		before = nil
 	}
@@ -55,9 +60,19 @@ func (p *postings) change(before, after *Row) {
 	}
 	if before != nil {
 		p.each(before, p.removeValue)
+	} else {
+		p.namespaces[after.Namespace]++
 	}
 	p.rows.Add(after.CreateRevision)
 	p.each(after, p.addValue)
+}
+
+// count returns the number of rows in a namespace, or in all if it is empty.
+func (p *postings) count(namespace string) int64 {
+	if namespace == "" {
+		return int64(p.rows.GetCardinality())
+	}
+	return p.namespaces[namespace]
 }
 
 // each calls fn for each field and label of a row that is not empty.

@@ -2,10 +2,12 @@ package index
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sort"
+	"slices"
+	"strings"
 
 	"go.etcd.io/bbolt"
 )
@@ -61,14 +63,18 @@ func (db *DB) List(ctx context.Context, q Query) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	current := db.Revision()
-	revision := q.Revision
+	revision, total := q.Revision, int64(-1)
+	db.mu.RLock()
 	if revision == 0 {
-		revision = current
+		revision = db.revision
 	}
+	if revision == db.revision {
+		total = db.postings[table].count(q.Namespace)
+	}
+	db.mu.RUnlock()
 	var page *Page
 	err = db.view(revision, func(tx *bbolt.Tx) error {
-		r := reader{db: db, bolt: tx, table: table, query: &q, revision: revision}
+		r := reader{db: db, bolt: tx, table: table, query: &q, revision: revision, total: total}
 		inFile, err := metaUint64(tx.Bucket(bucketMeta), keyRevision)
 		if err != nil {
 			return err
@@ -120,6 +126,8 @@ type reader struct {
 	// touched are rows that the postings may not know as they are: those written by
 	// the transaction itself.
 	touched map[Key]struct{}
+	// total is the number of rows in the query's namespace, or -1 if it is not known.
+	total int64
 
 	page Page
 	// examined counts rows, so that a long scan notices that it is not wanted any more.
@@ -130,7 +138,7 @@ type reader struct {
 var errEnough = errors.New("enough rows")
 
 func (r *reader) list(ctx context.Context) (*Page, error) {
-	r.page = Page{Revision: r.revision, Remaining: -1}
+	r.page = Page{Revision: r.revision}
 	keys, narrowed, err := r.candidates()
 	if err != nil {
 		return nil, err
@@ -143,7 +151,7 @@ func (r *reader) list(ctx context.Context) (*Page, error) {
 	if err != nil && err != errEnough { //nolint:errorlint // a mark of this package that is never wrapped
 		return nil, err
 	}
-	if err := r.remaining(); err != nil {
+	if r.page.Remaining, err = r.remaining(); err != nil {
 		return nil, err
 	}
 	return &r.page, nil
@@ -252,8 +260,8 @@ func (r *reader) candidates() (keys []Key, narrowed bool, err error) {
 	for k := range set {
 		keys = append(keys, k)
 	}
-	sort.Slice(keys, func(i, j int) bool {
-		return bytes.Compare(encodeKey(keys[i]), encodeKey(keys[j])) < 0
+	slices.SortFunc(keys, func(a, b Key) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	return keys, true, nil
 }
@@ -326,6 +334,7 @@ func (r *reader) scan(ctx context.Context) error {
 // scanRange visits the rows whose keys have a prefix, from the first key on. At an
 // old revision it merges the current rows with the superseded ones.
 func (r *reader) scanRange(ctx context.Context, first, prefix []byte) error {
+	withAttrs := !r.query.WithoutAttrs || r.query.Match != nil || len(r.query.Terms) > 0 || r.query.Scope != nil
 	live := r.bolt.Bucket(bucketLive).Bucket([]byte(r.query.Table)).Cursor()
 	liveKey, liveValue := live.Seek(first)
 	var hist *bbolt.Cursor
@@ -358,7 +367,7 @@ func (r *reader) scanRange(ctx context.Context, first, prefix []byte) error {
 			if !bytes.HasPrefix(liveKey, prefix) {
 				return nil
 			}
-			row, err = decodeLive(liveKey, liveValue)
+			row, err = decodeLiveParts(liveKey, liveValue, withAttrs)
 			if row != nil && row.Revision > r.revision {
 				row = nil
 			}
@@ -387,26 +396,20 @@ func (r *reader) scanRange(ctx context.Context, first, prefix []byte) error {
 	}
 }
 
-// remaining fills Page.Remaining where that takes no look at the rows: without
-// selection, at the current revision.
-func (r *reader) remaining() error {
+// remaining is Page.Remaining, which takes no look at the rows: the total is known
+// where there is no selection, and what is in front of the page where that is
+// nothing. Of a scope the rest is counted.
+func (r *reader) remaining() (int64, error) {
 	q := r.query
-	if !r.page.More {
-		r.page.Remaining = 0
-		return nil
+	switch {
+	case !r.page.More:
+		return 0, nil
+	case q.Match != nil || q.Name != "" || len(q.Terms) > 0:
+		return -1, nil
+	case q.Scope != nil && r.current:
+		return r.remainingInScope(r.page.Rows[len(r.page.Rows)-1].Key)
+	case q.Scope != nil || r.total < 0 || q.After != nil:
+		return -1, nil
 	}
-	if q.Match != nil || q.Name != "" || len(q.Terms) > 0 || !r.current {
-		return nil
-	}
-	last := r.page.Rows[len(r.page.Rows)-1].Key
-	if q.Scope != nil {
-		return r.remainingInScope(last)
-	}
-	_, prefix := r.bounds()
-	c := r.bolt.Bucket(bucketLive).Bucket([]byte(q.Table)).Cursor()
-	r.page.Remaining = 0
-	for k, _ := c.Seek(append(encodeKey(last), 0)); k != nil && bytes.HasPrefix(k, prefix); k, _ = c.Next() {
-		r.page.Remaining++
-	}
-	return nil
+	return r.total - int64(len(r.page.Rows)), nil
 }

@@ -172,7 +172,7 @@ func (tx *Tx) List(ctx context.Context, q Query) (*Page, error) {
 			touched[changeKey(c)] = struct{}{}
 		}
 	}
-	r := reader{db: tx.db, bolt: tx.bolt, table: table, query: &q, revision: tx.revision, current: true, touched: touched}
+	r := reader{db: tx.db, bolt: tx.bolt, table: table, query: &q, revision: tx.revision, current: true, touched: touched, total: -1}
 	return r.list(ctx)
 }
 

@@ -84,6 +84,9 @@ type Query struct {
 	After *Key
 	// Limit on the number of rows in the answer; 0 means none.
 	Limit int
+	// WithoutAttrs says that the attributes of the rows are of no use to the caller,
+	// so that they need not be decoded. Match sees them all the same.
+	WithoutAttrs bool
 	// Revision to read at; 0 means the current one. ErrCompacted or
 	// ErrFutureRevision is returned where it cannot be read.
 	Revision uint64
@@ -97,7 +100,8 @@ type Page struct {
 	// More is true if rows were left out because of Limit.
 	More bool
 	// Remaining is the number of rows left out, or -1 if it is not known. It is
-	// known for queries without Name, Terms and Match at the current revision, unless
-	// a Scope has some of very many rows of a namespace.
+	// known for queries without Name, Terms and Match at the current revision: without
+	// a Scope only if After is nil, with one unless it has some of very many rows of a
+	// namespace.
 	Remaining int64
 }

@@ -60,6 +60,12 @@ func (s *server) Stalled() error {
 // start starts a server, with changes to its configuration.
 func start(t testing.TB, change ...func(*server, *apiserver.Config)) *server {
 	t.Helper()
+	return startWith(t, nil, change...)
+}
+
+// startWith starts a server with other options.
+func startWith(t testing.TB, set func(*options.Options), change ...func(*server, *apiserver.Config)) *server {
+	t.Helper()
 	s := &server{TB: t}
 	s.ready.Store(true)
 	s.db = indextest.MustOpen(t, rows.Schemas(), func(o *index.Options) {
@@ -73,6 +79,9 @@ func start(t testing.TB, change ...func(*server, *apiserver.Config)) *server {
 	dir := t.TempDir()
 	opts.Source, opts.DataDir, opts.SecureServing.BindPort = "dir:"+dir, dir, 0
 	opts.WriteKubeconfig = filepath.Join(dir, "kubeconfig")
+	if set != nil {
+		set(opts)
+	}
 	if err := opts.Complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +90,9 @@ func start(t testing.TB, change ...func(*server, *apiserver.Config)) *server {
 		t.Fatal(err)
 	}
 	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{
-		Backend: readonly.Backend{Index: s.db, Feed: feed.New(s.db), Readiness: s},
-		Damaged: s.db.Damaged,
+		Backend:  readonly.Backend{Index: s.db, Feed: feed.New(s.db), Readiness: s},
+		Observed: s.db,
+		Damaged:  s.db.Damaged,
 	}}
 	for _, fn := range change {
 		fn(s, &config)

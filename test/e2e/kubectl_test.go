@@ -94,6 +94,41 @@ func TestKubectl(t *testing.T) {
 			t.Errorf("explain --recursive:\n%s", out)
 		}
 	})
+	t.Run("sort-by", func(t *testing.T) {
+		out := kubectl(t, "get", "ar", "-n", "e2e-query", "--sort-by=.resource.name", "--chunk-size=1", "-o", "custom-columns=R:.resource.name", "--no-headers")
+		if got := strings.Fields(out); !slices.Equal(got, []string{"a", "b", "e2e-query"}) {
+			t.Errorf("sorted by name: %q", got)
+		}
+	})
+	t.Run("wait and watch of one", func(t *testing.T) {
+		apply(t, configMap("e2e-query", "waited", ""))
+		found(t, 20*time.Second, "e2e-query", "query-owner", "ConfigMap/a", "ConfigMap/b", "ConfigMap/waited", "Namespace/e2e-query")
+		name := kubectl(t, "get", "ar", "-n", "e2e-query", "--field-selector=resource.name=waited", "-o", "jsonpath={.items[0].metadata.name}")
+		kubectl(t, "wait", "ar/"+name, "-n", "e2e-query", "--for=jsonpath={.result}=fail", "--timeout=10s")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		// It prints what is there, and then what changes.
+		cmd := cp.Command(ctx, cp.AdminKubeconfig, "get", "ar", name, "-n", "e2e-query", "-w", "--output-watch-events", "-o", `jsonpath={.type} {.object.resource.name}{"\n"}`)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for _, want := range []string{"ADDED waited", "DELETED waited"} {
+			if !lines.Scan() || lines.Text() != want {
+				t.Fatalf("got %q, want %q", lines.Text(), want)
+			}
+			if want == "ADDED waited" {
+				kubectl(t, "delete", "configmap", "waited", "-n", "e2e-query")
+			}
+		}
+		cancel()
+		_ = cmd.Wait() // it was killed
+		kubectl(t, "wait", "ar/"+name, "-n", "e2e-query", "--for=delete", "--timeout=10s")
+	})
 	t.Run("api-resources", func(t *testing.T) {
 		out := kubectl(t, "api-resources", "--api-group=policy.example.io", "-o", "wide", "--no-headers")
 		lines := strings.Split(strings.TrimSpace(out), "\n")

@@ -38,18 +38,42 @@ type ControlPlane struct {
 
 // StartControlPlane starts a control plane whose files are in a folder.
 func StartControlPlane(ctx context.Context, dir string) (*ControlPlane, error) {
+	cp, err := StartWithoutControllers(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := cp.startControllerManager(); err != nil {
+		cp.Stop()
+		return nil, err
+	}
+	return cp, nil
+}
+
+// StartWithoutControllers starts etcd and kube-apiserver only, which have nothing to
+// do then but what they are asked for.
+func StartWithoutControllers(ctx context.Context, dir string) (*ControlPlane, error) {
 	binaries, err := BuildControlPlane(ctx)
 	if err != nil {
 		return nil, err
 	}
 	cp := &ControlPlane{Dir: dir, Binaries: binaries}
-	for _, step := range []func() error{cp.startEtcd, cp.startAPIServer, cp.startControllerManager} {
+	for _, step := range []func() error{cp.startEtcd, cp.startAPIServer} {
 		if err := step(); err != nil {
 			cp.Stop()
 			return nil, err
 		}
 	}
 	return cp, nil
+}
+
+// PID returns the id of a process by the name of its program, 0 if there is none.
+func (cp *ControlPlane) PID(name string) int {
+	for _, p := range cp.processes {
+		if filepath.Base(p.cmd.Path) == name {
+			return p.cmd.Process.Pid
+		}
+	}
+	return 0
 }
 
 // Stop stops all that was started, in reverse order.

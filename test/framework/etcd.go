@@ -58,25 +58,53 @@ type etcdAnswer struct {
 	} `json:"kvs"`
 }
 
+// EtcdEntry is a key of etcd with its value.
+type EtcdEntry struct {
+	Key   string
+	Value []byte
+}
+
+// EtcdPut writes entries past the kube-apiserver, in one transaction, of which etcd
+// takes 128.
+func (cp *ControlPlane) EtcdPut(entries []EtcdEntry) error {
+	type put struct {
+		Key   []byte `json:"key"`
+		Value []byte `json:"value"`
+	}
+	type operation struct {
+		Put put `json:"request_put"`
+	}
+	operations := make([]operation, len(entries))
+	for i, entry := range entries {
+		operations[i].Put = put{[]byte(entry.Key), entry.Value}
+	}
+	return cp.etcdCall("txn", map[string]any{"success": operations}, &struct{}{})
+}
+
 // etcdRange asks for all keys.
 func (cp *ControlPlane) etcdRange(request map[string]any) (*etcdAnswer, error) {
 	zero := []byte{0} // from the first key to the last
 	request["key"], request["range_end"] = zero, zero
+	var answer etcdAnswer
+	return &answer, cp.etcdCall("range", request, &answer)
+}
+
+// etcdCall calls a method of etcd's KV service through its gateway.
+func (cp *ControlPlane) etcdCall(method string, request map[string]any, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	response, err := http.Post(cp.etcdURL+"/v3/kv/range", "application/json", bytes.NewReader(body))
+	response, err := http.Post(cp.etcdURL+"/v3/kv/"+method, "application/json", bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("etcd: %s", response.Status)
+		return fmt.Errorf("etcd: %s", response.Status)
 	}
-	var answer etcdAnswer
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("etcd: %w", err)
+	if err := json.NewDecoder(response.Body).Decode(answer); err != nil {
+		return fmt.Errorf("etcd: %w", err)
 	}
-	return &answer, nil
+	return nil
 }

@@ -20,7 +20,8 @@ import (
 
 const (
 	systemNamespace = "policy-system"
-	serviceHost     = "policy-apiserver.policy-system.svc"
+	// ServiceHost is the name that the server's certificate is for.
+	ServiceHost = "policy-apiserver.policy-system.svc"
 )
 
 // Server is a policy-apiserver behind the control plane, with the rights that
@@ -62,7 +63,7 @@ func (cp *ControlPlane) InstallServer(ctx context.Context) (*Server, error) {
 	if _, s.kubeconfig, err = cp.kubeconfig("policy-apiserver", &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}); err != nil {
 		return nil, err
 	}
-	if s.Cert, s.Key, err = cp.ca.issue("policy-apiserver", serviceHost, nil, []string{serviceHost}); err != nil {
+	if s.Cert, s.Key, err = cp.ca.issue("policy-apiserver", ServiceHost, nil, []string{ServiceHost}); err != nil {
 		return nil, err
 	}
 	if s.port, err = freePort(); err != nil {
@@ -91,16 +92,33 @@ func (s *Server) register() error {
 	return err
 }
 
-// Start starts the server and waits until it is reachable through the
-// kube-apiserver.
-func (s *Server) Start(args ...string) error {
-	var err error
-	args = append([]string{
+func (s *Server) args() []string {
+	return []string{
 		"--source=cluster", "--kubeconfig=" + s.kubeconfig,
 		"--data-dir=" + filepath.Join(s.cp.Dir, "data"),
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(s.port),
 		"--tls-cert-file=" + s.Cert, "--tls-private-key-file=" + s.Key,
-	}, args...)
+	}
+}
+
+// Run runs the program with the server's arguments until it ends by itself.
+func (s *Server) Run() error {
+	p, err := s.cp.run("policy-apiserver", s.Binary, s.args()...)
+	if err != nil {
+		return err
+	}
+	<-p.done
+	if !p.cmd.ProcessState.Success() {
+		return fmt.Errorf("%s: %s\n%s", s.Binary, p.cmd.ProcessState, p.tail())
+	}
+	return nil
+}
+
+// Start starts the server and waits until it is reachable through the
+// kube-apiserver.
+func (s *Server) Start(args ...string) error {
+	var err error
+	args = append(s.args(), args...)
 	if s.process, err = s.cp.run("policy-apiserver", s.Binary, args...); err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func run(ctx context.Context, opts *options.Options) error {
 	if err != nil {
 		return err
 	}
-	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{Backend: backend, Damaged: db.Damaged}}
+	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{Backend: backend, Observed: db, Damaged: db.Damaged}}
 	server, err := config.Complete().New()
 	if err != nil {
 		return err

@@ -21,6 +21,9 @@ type continueToken struct {
 	// Namespace and Name of the last object returned.
 	Namespace string `json:"ns,omitempty"`
 	Name      string `json:"n"`
+	// Left is how many objects are behind the page, 0 if that is not known. The client
+	// has been told it as the remainingItemCount of the page.
+	Left int64 `json:"l,omitempty"`
 	// Selection is a digest of the resource, the namespace and the selectors that the
 	// token is good for.
 	Selection string `json:"s"`

@@ -44,7 +44,7 @@ func toAPIError(err error, resource schema.GroupResource, name string) error {
 	case errors.Is(err, index.ErrNotFound):
 		return apierrors.NewNotFound(resource, name)
 	case errors.Is(err, index.ErrCompacted):
-		return apierrors.NewResourceExpired("the resourceVersion is older than the history that is kept: " + err.Error())
+		return apierrors.NewResourceExpired("too old resource version: " + err.Error())
 	case errors.Is(err, index.ErrFutureRevision):
 		// Requests wait for a revision before they read at it, so this one comes from a
 		// continue token: of an index that has been replaced by an older one.

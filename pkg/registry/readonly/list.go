@@ -3,16 +3,18 @@ package readonly
 import (
 	"context"
 	"errors"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/access"
 	"policy.example.io/policy-apiserver/pkg/index"
+	"policy.example.io/policy-apiserver/pkg/rows"
 )
 
 // List implements rest.Lister.
@@ -37,8 +39,7 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 	if options == nil {
 		options = &metainternalversion.ListOptions{}
 	}
-	namespace := r.namespace(ctx)
-	selected, err := r.selection(namespace, options)
+	selected, err := r.selection(r.namespace(ctx), options)
 	if err != nil {
 		return nil, err
 	}
@@ -46,44 +47,86 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 	if err != nil {
 		return nil, err
 	}
-	defer view.Annotate(ctx)
+	annotate := sync.OnceFunc(func() { view.Annotate(ctx) })
+	list, err := r.list(ctx, view, selected, options)
+	if err != nil {
+		annotate()
+		return nil, err
+	}
+	list.done = annotate
+	if mayStream(ctx) {
+		return list, nil
+	}
+	return list.decode()
+}
+
+// list reads the first page of a list.
+func (r *REST) list(ctx context.Context, view *access.View, selected *selected, options *metainternalversion.ListOptions) (*stream, error) {
 	query := selected.query(r.Table)
 	query.Limit = int(options.Limit)
-	digest := selectionDigest(r.Table, namespace, selected.text)
+	query.WithoutAttrs = true
+	digest := selectionDigest(r.Table, r.namespace(ctx), selected.text)
+	var left int64
+	var err error
 	if options.Continue != "" {
-		err = r.continueQuery(&query, options, digest, view.Epoch())
+		left, err = r.continueQuery(&query, options, digest, view.Epoch())
 	} else {
 		query.Revision, err = r.listRevision(ctx, options)
 	}
 	if err != nil {
 		return nil, err
 	}
-	page := &index.Page{Revision: r.backend.Index.Revision()}
-	if selected.none {
-		view.Listed(page.Revision)
-	} else {
-		if page, err = view.List(ctx, query); err != nil {
-			return nil, r.listError(err, &query, digest, view.Epoch())
-		}
+	whole := query.Limit <= 0
+	if whole && mayStream(ctx) {
+		query.Limit = firstStreamPage
 	}
-	return r.listOf(page, selected, digest, view.Epoch())
+	page, err := r.firstPage(ctx, view, selected, query)
+	if err != nil {
+		return nil, r.listError(err, &query, digest, view.Epoch())
+	}
+	s := &stream{rest: r, list: r.NewList(), first: page}
+	if whole {
+		s.next = r.pagesBehind(ctx, view, query, page.Revision)
+	}
+	if err := s.describe(selected, digest, view.Epoch(), left); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return s, nil
 }
 
-// continueQuery makes a query start where a token says.
-func (r *REST) continueQuery(query *index.Query, options *metainternalversion.ListOptions, digest, epoch string) error {
+// firstPage reads the first page that is asked for. If the selectors contradict each
+// other it is empty, but of a revision that can be read.
+func (r *REST) firstPage(ctx context.Context, view *access.View, selected *selected, query index.Query) (*index.Page, error) {
+	if !selected.none {
+		return view.List(ctx, query)
+	}
+	if query.Revision == 0 {
+		query.Revision = r.backend.Index.Revision()
+	}
+	// There is no row without a name.
+	if _, err := r.backend.Index.Get(r.Table, index.Key{}, query.Revision); !errors.Is(err, index.ErrNotFound) {
+		return nil, err
+	}
+	view.Listed(query.Revision)
+	return &index.Page{Revision: query.Revision}, nil
+}
+
+// continueQuery makes a query start where a token says. It returns how many objects
+// there are from there on, 0 if that is not known.
+func (r *REST) continueQuery(query *index.Query, options *metainternalversion.ListOptions, digest, epoch string) (left int64, err error) {
 	if options.ResourceVersion != "" && options.ResourceVersion != "0" {
-		return apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+		return 0, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	token, err := decodeContinue(options.Continue, digest)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if token.Epoch != epoch {
-		return toAPIError(access.ErrChanged, v1alpha1.Resource(string(r.Table)), "")
+		return 0, toAPIError(access.ErrChanged, v1alpha1.Resource(string(r.Table)), "")
 	}
 	query.Revision = token.Revision
 	query.After = &index.Key{Namespace: token.Namespace, Name: token.Name}
-	return nil
+	return token.Left, nil
 }
 
 // listRevision returns the revision to read at, 0 for the current one.
@@ -124,32 +167,36 @@ func (r *REST) listError(err error, query *index.Query, digest, epoch string) er
 	return status
 }
 
-// listOf makes the list of a page.
-func (r *REST) listOf(page *index.Page, selected *selected, digest, epoch string) (runtime.Object, error) {
-	objs := make([]runtime.Object, len(page.Rows))
-	for i, row := range page.Rows {
-		obj, err := r.decode(row)
-		if err != nil {
-			return nil, err
-		}
-		objs[i] = obj
+// describe fills in the metadata of a list; left is the number of objects from its
+// first page on, 0 if only the page knows.
+func (s *stream) describe(selected *selected, digest, epoch string, left int64) error {
+	if err := setItems(s.list, []runtime.Object{}); err != nil {
+		return err
 	}
-	list := r.NewList()
-	accessor, err := setItems(list, objs, page.Revision)
+	list, err := meta.ListAccessor(s.list)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return err
 	}
-	if !page.More {
-		return list, nil
+	list.SetResourceVersion(rows.FormatRevision(s.first.Revision))
+	if s.next != nil || !s.first.More {
+		return nil
 	}
-	last := page.Rows[len(page.Rows)-1]
-	token, err := continueToken{Version: tokenVersion, Revision: page.Revision, Namespace: last.Namespace, Name: last.Name, Selection: digest, Epoch: epoch}.encode()
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+	// With selectors the number is left out, as upstream does.
+	remaining := s.first.Remaining
+	if left > 0 {
+		remaining = left - int64(len(s.first.Rows))
 	}
-	accessor.SetContinue(token)
-	if selected.all && page.Remaining > 0 {
-		accessor.SetRemainingItemCount(ptr.To(page.Remaining))
+	if !selected.all || remaining < 0 {
+		remaining = 0
 	}
-	return list, nil
+	if remaining > 0 {
+		list.SetRemainingItemCount(&remaining)
+	}
+	last := s.first.Rows[len(s.first.Rows)-1]
+	token, err := continueToken{
+		Version: tokenVersion, Revision: s.first.Revision, Namespace: last.Namespace, Name: last.Name,
+		Left: remaining, Selection: digest, Epoch: epoch,
+	}.encode()
+	list.SetContinue(token)
+	return err
 }

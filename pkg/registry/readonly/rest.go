@@ -3,6 +3,7 @@ package readonly
 import (
 	"context"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -87,6 +88,7 @@ type Field struct {
 type REST struct {
 	Resource
 	backend Backend
+	events  events
 }
 
 var (
@@ -179,14 +181,9 @@ func (r *REST) decode(row *index.Row) (Object, error) {
 }
 
 // setItems puts objects into a list.
-func setItems(list runtime.Object, objs []runtime.Object, revision uint64) (metav1.ListInterface, error) {
+func setItems(list runtime.Object, objs []runtime.Object) error {
 	if err := meta.SetList(list, objs); err != nil {
-		return nil, err
+		return apierrors.NewInternalError(err)
 	}
-	accessor, err := meta.ListAccessor(list)
-	if err != nil {
-		return nil, err
-	}
-	accessor.SetResourceVersion(rows.FormatRevision(revision))
-	return accessor, nil
+	return nil
 }

@@ -173,6 +173,7 @@ func (w *watcher) produce(ctx context.Context, revision uint64) error {
 func (w *watcher) sendState(ctx context.Context) (uint64, error) {
 	query := w.selected.query(w.rest.Table)
 	query.Limit = snapshotPage
+	query.WithoutAttrs = true
 	query.Revision = w.rest.backend.Index.Revision()
 	for !w.selected.none {
 		page, err := w.view.List(ctx, query)
@@ -180,7 +181,8 @@ func (w *watcher) sendState(ctx context.Context) (uint64, error) {
 			return 0, err
 		}
 		for _, row := range page.Rows {
-			if err := w.sendRow(ctx, watch.Added, row, row.Revision); err != nil {
+			object := &eventObject{storedObject: storedObject{rest: w.rest, row: row, revision: row.Revision}}
+			if err := w.sendObject(ctx, watch.Added, object); err != nil {
 				return 0, err
 			}
 		}
@@ -282,11 +284,10 @@ func (w *watcher) sendChange(ctx context.Context, c *index.Change) error {
 }
 
 func (w *watcher) sendRow(ctx context.Context, event watch.EventType, row *index.Row, revision uint64) error {
-	obj, err := w.rest.decode(row)
-	if err != nil {
-		return err
-	}
-	obj.SetResourceVersion(rows.FormatRevision(revision))
+	return w.sendObject(ctx, event, w.rest.events.object(w.rest, row, revision))
+}
+
+func (w *watcher) sendObject(ctx context.Context, event watch.EventType, obj runtime.Object) error {
 	if !w.send(ctx, watch.Event{Type: event, Object: obj}) {
 		return ctx.Err()
 	}
@@ -302,10 +303,7 @@ func (w *watcher) sendBookmark(ctx context.Context, revision uint64, annotate fu
 			return err
 		}
 	}
-	if !w.send(ctx, watch.Event{Type: watch.Bookmark, Object: obj}) {
-		return ctx.Err()
-	}
-	return nil
+	return w.sendObject(ctx, watch.Bookmark, obj)
 }
 
 var _ watch.Interface = (*watcher)(nil)
