@@ -78,14 +78,9 @@ func (p *planner) inventoryViews(set *policy.Set) []*policy.InventoryView {
 func (p *planner) followReferences(ctx context.Context, views []*policy.InventoryView, inputs *policy.Inputs) (problems []source.Problem, ok bool) {
 	ok = true
 	refresh := p.refreshReferences
-	failed := map[string]error{}
-	for group, err := range p.inventory.FailedGroups {
-		failed[group] = err
-	}
 	var objects []policy.InventoryObjects
 	for _, view := range views {
 		r := p.follow(ctx, view)
-		delete(failed, view.Kind.Group)
 		synced, err := r.cache.state()
 		if err != nil {
 			problems = append(problems, source.Problem{
@@ -108,7 +103,7 @@ func (p *planner) followReferences(ctx context.Context, views []*policy.Inventor
 	if ok {
 		p.refreshReferences = false
 	}
-	inputs.Inventory = policy.NewInventory(objects, failed)
+	inputs.Inventory = policy.NewInventory(objects, p.inventory.FailedGroups)
 	return problems, ok
 }
 

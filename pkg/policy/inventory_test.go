@@ -233,7 +233,7 @@ func TestInventory(t *testing.T) {
 	named := inputsOf(t, testTemplate(strings.Replace(uniqueHost, "[version]", `["networking.k8s.io/v1"]`, 1)+"\nversion = \"networking.k8s.io/v1\" { true }"), manifests[1])
 	named.Inventory = NewInventory(nil, map[string]error{"networking.k8s.io": errors.New("no answer")})
 	expect(judge(Compile(context.Background(), named, nil), a),
-		"4 the policy reads data.inventory, and the kinds of networking.k8s.io/v1 are not known: no answer")
+		`4 the policy reads data.inventory, and the kinds of the API group "networking.k8s.io" are not known: no answer`)
 	unnamed := inputsOf(t, testTemplate("package a\nviolation[{\"msg\": \"x\"}] { data.inventory.namespace[_][_][_][_].spec.x }"), manifests[1])
 	unnamed.Inventory = NewInventory(nil, nil)
 	expect(judge(Compile(context.Background(), unnamed, nil), a),
