@@ -52,7 +52,9 @@ func seed1(t testing.TB, src *fakeSource) {
 	src.addKind("constraints.gatekeeper.sh", "v1beta1", "NeedLabel", "needlabel", false)
 	src.addKind("constraints.gatekeeper.sh", "v1beta1", "NeedUnique", "needunique", false)
 	addExpansionKinds(src)
-	src.apply(t, template("NeedLabel", "v0"), takenTemplate)
+	src.addKind(constraintGroup, "v1beta1", "NeedOther", "needother", false)
+	src.addKind(configGroup, "v1alpha1", "Config", "configs", true)
+	src.apply(t, template("NeedLabel", "v0"), takenTemplate, needOther.Replace(takenTemplate))
 	for i := range 3 {
 		src.apply(t, object("v1", "Namespace", "", fmt.Sprintf("ns%d", i), "tier: gold"))
 	}
@@ -87,7 +89,17 @@ func randomStep(t testing.TB, random *rand.Rand, src *fakeSource, h *harness) {
 	case n < 84:
 		src.fail(expansionTemplateKind, []error{nil, errForbidden}[random.IntN(2)])
 	case n < 85:
-		src.apply(t, uniqueConstraint)
+		if random.IntN(3) == 0 {
+			src.remove(schema.GroupKind{Group: constraintGroup, Kind: "NeedOther"}, "", "u")
+			return
+		}
+		src.apply(t, uniqueConstraint, needOther.Replace(uniqueConstraint))
+	case n < 86:
+		if random.IntN(2) == 0 {
+			src.remove(configKind, "gatekeeper-system", "config")
+			return
+		}
+		src.apply(t, fmt.Sprintf("{apiVersion: config.gatekeeper.sh/v1alpha1, kind: Config, metadata: {name: config, namespace: gatekeeper-system}, spec: {match: [{processes: [%s], excludedNamespaces: [%s]}]}}", []string{"sync", "audit"}[random.IntN(2)], namespace))
 	case n < 87:
 		src.apply(t, template("NeedLabel", fmt.Sprintf("v%d", random.IntN(3))))
 	case n < 89:
