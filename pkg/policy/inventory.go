@@ -3,7 +3,9 @@ package policy
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -334,14 +336,28 @@ func requiredKinds(template *unstructured.Unstructured) ([]schema.GroupVersionKi
 		Versions []string `json:"versions"`
 		Kinds    []string `json:"kinds"`
 	}
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf(`metadata.annotations[%s]: %w; it has to be a list of lists, such as [[{"groups": [""], "versions": ["v1"], "kinds": ["Service"]}]]`, syncAnnotation, fmt.Errorf(format, args...))
+	}
 	decoder := json.NewDecoder(strings.NewReader(strings.Trim(text, "\n\"")))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&requirements); err != nil {
-		return nil, fmt.Errorf(`metadata.annotations[%s]: %w; it has to be a list of lists, such as [[{"groups": [""], "versions": ["v1"], "kinds": ["Service"]}]]`, syncAnnotation, err)
+	err := decoder.Decode(&requirements)
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &mismatch):
+		return nil, wrong("unexpected %s after %d bytes", mismatch.Value, mismatch.Offset)
+	case err != nil:
+		return nil, wrong("%w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, wrong("there is more behind the list, after %d bytes", decoder.InputOffset())
 	}
 	var out []schema.GroupVersionKind
-	for _, alternatives := range requirements {
-		for _, a := range alternatives {
+	for i, alternatives := range requirements {
+		for j, a := range alternatives {
+			if len(a.Groups) == 0 || len(a.Versions) == 0 || len(a.Kinds) == 0 {
+				return nil, wrong("[%d][%d] lacks groups, versions or kinds, so that it names nothing", i, j)
+			}
 			for _, group := range a.Groups {
 				for _, version := range a.Versions {
 					for _, kind := range a.Kinds {
