@@ -31,6 +31,11 @@ func TestConvergence(t *testing.T) {
 			src.fail(configMapKind, nil)
 			src.fail(deploymentKind, nil)
 			src.fail(expansionTemplateKind, nil)
+			// What is read of the same kinds changes once more, after a plan has been made.
+			for range 3 {
+				time.Sleep(2 * planDelay)
+				changeReads(t, random, src)
+			}
 			fresh := newHarness(t, src)
 			fresh.waitLoaded()
 			settled := func() v1alpha1.RunPhase { return fresh.lastRun().Phase }
@@ -68,9 +73,11 @@ func randomStep(t testing.TB, random *rand.Rand, src *fakeSource, h *harness) {
 	constraintKind := schema.GroupKind{Group: constraintGroup, Kind: "NeedLabel"}
 	kind := []schema.GroupKind{podKind, configMapKind, deploymentKind}[random.IntN(3)]
 	switch n := random.IntN(100); {
-	case n < 45 && kind == deploymentKind:
+	case n < 5:
+		changeReads(t, random, src)
+	case n < 47 && kind == deploymentKind:
 		src.apply(t, deployment(namespace, name, labels))
-	case n < 45:
+	case n < 47:
 		src.apply(t, object("v1", kind.Kind, namespace, name, labels))
 	case n < 60:
 		src.remove(kind, namespace, name)
@@ -89,17 +96,7 @@ func randomStep(t testing.TB, random *rand.Rand, src *fakeSource, h *harness) {
 	case n < 84:
 		src.fail(expansionTemplateKind, []error{nil, errForbidden}[random.IntN(2)])
 	case n < 85:
-		if random.IntN(3) == 0 {
-			src.remove(schema.GroupKind{Group: constraintGroup, Kind: "NeedOther"}, "", "u")
-			return
-		}
-		src.apply(t, uniqueConstraint, needOther.Replace(uniqueConstraint))
-	case n < 86:
-		if random.IntN(2) == 0 {
-			src.remove(configKind, "gatekeeper-system", "config")
-			return
-		}
-		src.apply(t, fmt.Sprintf("{apiVersion: config.gatekeeper.sh/v1alpha1, kind: Config, metadata: {name: config, namespace: gatekeeper-system}, spec: {match: [{processes: [%s], excludedNamespaces: [%s]}]}}", []string{"sync", "audit"}[random.IntN(2)], namespace))
+		src.apply(t, uniqueConstraint)
 	case n < 87:
 		src.apply(t, template("NeedLabel", fmt.Sprintf("v%d", random.IntN(3))))
 	case n < 89:
@@ -112,5 +109,19 @@ func randomStep(t testing.TB, random *rand.Rand, src *fakeSource, h *harness) {
 		src.mu.Unlock()
 	default:
 		h.restart()
+	}
+}
+
+// changeReads changes what policies read of Pods and ConfigMaps in data.inventory.
+func changeReads(t testing.TB, random *rand.Rand, src *fakeSource) {
+	switch n := random.IntN(5); n {
+	case 0, 1:
+		src.apply(t, uniqueConstraint, needOther.Replace(uniqueConstraint))
+	case 2:
+		src.remove(schema.GroupKind{Group: constraintGroup, Kind: "NeedOther"}, "", "u")
+	case 3:
+		src.apply(t, fmt.Sprintf("{apiVersion: config.gatekeeper.sh/v1alpha1, kind: Config, metadata: {name: config, namespace: gatekeeper-system}, spec: {match: [{processes: [%s], excludedNamespaces: [ns%d]}]}}", []string{"sync", "audit"}[random.IntN(2)], random.IntN(3)))
+	default:
+		src.remove(configKind, "gatekeeper-system", "config")
 	}
 }
