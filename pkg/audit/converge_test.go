@@ -31,6 +31,11 @@ func TestConvergence(t *testing.T) {
 			src.fail(configMapKind, nil)
 			src.fail(deploymentKind, nil)
 			src.fail(expansionTemplateKind, nil)
+			// What is read of the same kinds changes once more, after a plan has been made.
+			for range 3 {
+				time.Sleep(2 * planDelay)
+				changeReads(t, random, src)
+			}
 			fresh := newHarness(t, src)
 			fresh.waitLoaded()
 			settled := func() v1alpha1.RunPhase { return fresh.lastRun().Phase }
@@ -52,7 +57,9 @@ func seed1(t testing.TB, src *fakeSource) {
 	src.addKind("constraints.gatekeeper.sh", "v1beta1", "NeedLabel", "needlabel", false)
 	src.addKind("constraints.gatekeeper.sh", "v1beta1", "NeedUnique", "needunique", false)
 	addExpansionKinds(src)
-	src.apply(t, template("NeedLabel", "v0"), takenTemplate)
+	src.addKind(constraintGroup, "v1beta1", "NeedOther", "needother", false)
+	src.addKind(configGroup, "v1alpha1", "Config", "configs", true)
+	src.apply(t, template("NeedLabel", "v0"), takenTemplate, needOther.Replace(takenTemplate))
 	for i := range 3 {
 		src.apply(t, object("v1", "Namespace", "", fmt.Sprintf("ns%d", i), "tier: gold"))
 	}
@@ -66,9 +73,11 @@ func randomStep(t testing.TB, random *rand.Rand, src *fakeSource, h *harness) {
 	constraintKind := schema.GroupKind{Group: constraintGroup, Kind: "NeedLabel"}
 	kind := []schema.GroupKind{podKind, configMapKind, deploymentKind}[random.IntN(3)]
 	switch n := random.IntN(100); {
-	case n < 45 && kind == deploymentKind:
+	case n < 5:
+		changeReads(t, random, src)
+	case n < 47 && kind == deploymentKind:
 		src.apply(t, deployment(namespace, name, labels))
-	case n < 45:
+	case n < 47:
 		src.apply(t, object("v1", kind.Kind, namespace, name, labels))
 	case n < 60:
 		src.remove(kind, namespace, name)
@@ -100,5 +109,19 @@ func randomStep(t testing.TB, random *rand.Rand, src *fakeSource, h *harness) {
 		src.mu.Unlock()
 	default:
 		h.restart()
+	}
+}
+
+// changeReads changes what policies read of Pods and ConfigMaps in data.inventory.
+func changeReads(t testing.TB, random *rand.Rand, src *fakeSource) {
+	switch n := random.IntN(5); n {
+	case 0, 1:
+		src.apply(t, uniqueConstraint, needOther.Replace(uniqueConstraint))
+	case 2:
+		src.remove(schema.GroupKind{Group: constraintGroup, Kind: "NeedOther"}, "", "u")
+	case 3:
+		src.apply(t, fmt.Sprintf("{apiVersion: config.gatekeeper.sh/v1alpha1, kind: Config, metadata: {name: config, namespace: gatekeeper-system}, spec: {match: [{processes: [%s], excludedNamespaces: [ns%d]}]}}", []string{"sync", "audit"}[random.IntN(2)], random.IntN(3)))
+	default:
+		src.remove(configKind, "gatekeeper-system", "config")
 	}
 }

@@ -35,9 +35,10 @@ type fakeSource struct {
 }
 
 type fakeStream struct {
-	wake    chan struct{}
-	pending []func(source.Handler)
-	relist  bool
+	groupVersion string
+	wake         chan struct{}
+	pending      []func(source.Handler)
+	relist       bool
 }
 
 func newFakeSource() *fakeSource {
@@ -112,7 +113,7 @@ func (f *fakeSource) Changed() <-chan struct{} { return f.changed }
 
 func (f *fakeSource) Stream(ctx context.Context, kind source.Kind, handler source.Handler) {
 	gk := kind.GroupKind()
-	s := &fakeStream{wake: make(chan struct{}, 1), relist: true}
+	s := &fakeStream{groupVersion: kind.GroupVersion().String(), wake: make(chan struct{}, 1), relist: true}
 	s.wake <- struct{}{}
 	f.mu.Lock()
 	if f.streams[gk] == nil {
@@ -161,6 +162,18 @@ func (f *fakeSource) next(gk schema.GroupKind, s *fakeStream) []func(source.Hand
 	}
 	version := strconv.Itoa(f.version)
 	return append(calls, func(h source.Handler) { h.Listed(version) })
+}
+
+// versionsOf returns the versions in which a kind is streamed, sorted.
+func (f *fakeSource) versionsOf(gk schema.GroupKind) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []string
+	for s := range f.streams[gk] {
+		out = append(out, s.groupVersion)
+	}
+	sort.Strings(out)
+	return out
 }
 
 func (f *fakeSource) send(gk schema.GroupKind, call func(source.Handler)) {

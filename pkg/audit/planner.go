@@ -68,8 +68,10 @@ type planner struct {
 
 	inventory *source.Inventory
 	set       *policy.Set
-	planned   map[schema.GroupKind]plannedKind
-	streams   map[schema.GroupKind]*kindStream
+	// awaited is a set whose objects are being listed, nil if there is none.
+	awaited *policy.Set
+	planned map[schema.GroupKind]plannedKind
+	streams map[schema.GroupKind]*kindStream
 	// policyCaches are the caches of templates and constraints, by kind.
 	policyCaches map[schema.GroupKind]*objectCache
 	// paramCaches are those of kinds that policies take their params from.

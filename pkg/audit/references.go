@@ -78,14 +78,9 @@ func (p *planner) inventoryViews(set *policy.Set) []*policy.InventoryView {
 func (p *planner) followReferences(ctx context.Context, views []*policy.InventoryView, inputs *policy.Inputs) (problems []source.Problem, ok bool) {
 	ok = true
 	refresh := p.refreshReferences
-	failed := map[string]error{}
-	for group, err := range p.inventory.FailedGroups {
-		failed[group] = err
-	}
 	var objects []policy.InventoryObjects
 	for _, view := range views {
 		r := p.follow(ctx, view)
-		delete(failed, view.Kind.Group)
 		synced, err := r.cache.state()
 		if err != nil {
 			problems = append(problems, source.Problem{
@@ -108,14 +103,21 @@ func (p *planner) followReferences(ctx context.Context, views []*policy.Inventor
 	if ok {
 		p.refreshReferences = false
 	}
-	inputs.Inventory = policy.NewInventory(objects, failed)
+	inputs.Inventory = policy.NewInventory(objects, p.inventory.FailedGroups)
 	return problems, ok
 }
 
 // follow returns the reference of a view, with a stream that feeds it.
 func (p *planner) follow(ctx context.Context, view *policy.InventoryView) *reference {
-	gvk := view.Kind.GroupVersionKind
-	if r := p.otherReferences[gvk]; r != nil && r.view.Digest == view.Digest {
+	gvk, kind := view.Kind.GroupVersionKind, source.Kind(view.Kind)
+	if p.isOtherVersion(kind) {
+		if r := p.otherReferences[gvk]; r != nil && r.view.Digest == view.Digest {
+			return r
+		}
+		r := p.newReference(view)
+		p.dropOtherReference(gvk)
+		p.otherReferences[gvk] = r
+		r.stream = p.a.startStream(ctx, kind, kindCaches{inventory: r.cache}, nil)
 		return r
 	}
 	gk := gvk.GroupKind()
@@ -123,33 +125,39 @@ func (p *planner) follow(ctx context.Context, view *policy.InventoryView) *refer
 		return r
 	}
 	r := p.newReference(view)
-	kind := source.Kind(view.Kind)
-	if slices.Contains(p.inventory.OtherVersions, kind) {
-		p.dropOtherReference(gvk)
-		p.otherReferences[gvk] = r
-		r.stream = p.a.startStream(ctx, kind, kindCaches{inventory: r.cache}, nil)
-		return r
-	}
 	p.references[gk] = r
 	p.restartStream(ctx, kind)
 	return r
 }
 
+// isOtherVersion tells whether a kind is followed besides the preferred version of it.
+// While the discovery of its group fails, that stays as it is.
+func (p *planner) isOtherVersion(kind source.Kind) bool {
+	if p.inventory.FailedGroups[kind.Group] != nil {
+		return p.otherReferences[kind.GroupVersionKind] != nil
+	}
+	return slices.Contains(p.inventory.OtherVersions, kind)
+}
+
 // dropReferences ends what followReferences has begun for views that are not wanted any
-// more.
+// more, or not of that version: which one is preferred may have changed.
 func (p *planner) dropReferences(wanted []*policy.InventoryView) {
-	digests := make([]string, len(wanted))
-	for i, view := range wanted {
-		digests[i] = view.Digest
+	preferred, others := map[string]struct{}{}, map[string]struct{}{}
+	for _, view := range wanted {
+		if p.isOtherVersion(source.Kind(view.Kind)) {
+			others[view.Digest] = struct{}{}
+		} else {
+			preferred[view.Digest] = struct{}{}
+		}
 	}
 	for gk, r := range p.references {
-		if !slices.Contains(digests, r.view.Digest) {
+		if _, ok := preferred[r.view.Digest]; !ok {
 			delete(p.references, gk)
 			p.releaseStream(gk)
 		}
 	}
 	for gvk, r := range p.otherReferences {
-		if !slices.Contains(digests, r.view.Digest) {
+		if _, ok := others[r.view.Digest]; !ok {
 			p.dropOtherReference(gvk)
 		}
 	}
@@ -183,24 +191,30 @@ func (w wants) equal(other wants) bool {
 }
 
 // compile makes a set of policies, with the objects that they are judged with. ok is
-// false while some of these are being listed.
+// false while some of these are being listed: the next call goes on with what this one
+// has begun.
 func (p *planner) compile(ctx context.Context, inputs *policy.Inputs) (set *policy.Set, problems []source.Problem, ok bool) {
-	set = p.set
+	set = p.awaited
+	if set == nil {
+		set = p.set
+	}
 	wanted := p.wantsOf(set)
 	for {
 		paramProblems, paramsOK := p.followParams(ctx, wanted.params, inputs)
 		referenceProblems, referencesOK := p.followReferences(ctx, wanted.views, inputs)
-		if !paramsOK || !referencesOK {
-			return nil, nil, false
-		}
 		set = policy.Compile(ctx, *inputs, set)
 		// What policies want does not depend on what they get.
-		now := p.wantsOf(set)
-		if now.equal(wanted) {
-			p.dropParams(wanted.params)
-			p.dropReferences(wanted.views)
-			return set, append(paramProblems, referenceProblems...), true
+		if now := p.wantsOf(set); !now.equal(wanted) {
+			wanted = now
+			continue
 		}
-		wanted = now
+		p.dropParams(wanted.params)
+		p.dropReferences(wanted.views)
+		if !paramsOK || !referencesOK {
+			p.awaited = set
+			return nil, nil, false
+		}
+		p.awaited = nil
+		return set, append(paramProblems, referenceProblems...), true
 	}
 }

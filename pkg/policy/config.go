@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,6 +73,10 @@ type gvkEntry struct {
 // addConfig takes up the Config and the SyncSets. What is wrong with one of them is a
 // rejection, and the rest of it holds.
 func (s *Set) addConfig(in *Inputs) {
+	defer func() {
+		slices.SortFunc(s.synced, func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) })
+		s.synced = slices.Compact(s.synced)
+	}()
 	reject := func(obj *unstructured.Unstructured, format string, args ...any) {
 		s.rejections = append(s.rejections, Rejection{
 			ID:         ConstraintID{Engine: EngineGatekeeper, Kind: obj.GetKind(), Name: obj.GetName()},
@@ -93,11 +98,20 @@ func (s *Set) addConfig(in *Inputs) {
 		var spec struct {
 			GVKs []gvkEntry `json:"gvks"`
 		}
-		if err := fromSpec(obj, &spec); err != nil {
+		unknown, err := fromSpec(obj, &spec)
+		if err != nil {
 			reject(obj, "spec: %v", err)
 			continue
 		}
+		if unknown != nil {
+			reject(obj, "spec: %v; it has gvks, whose entries have group, version and kind", unknown)
+		}
 		sync(obj, "spec.gvks", spec.GVKs)
+	}
+	for _, obj := range in.Configs {
+		if obj.GetName() != configName {
+			reject(obj, "it has no effect, as in Gatekeeper; the Config that has one is named %s", configName)
+		}
 	}
 	if obj := pickConfig(in.Configs); obj != nil {
 		var spec struct {
@@ -108,10 +122,17 @@ func (s *Set) addConfig(in *Inputs) {
 				Processes          []string `json:"processes"`
 				ExcludedNamespaces []string `json:"excludedNamespaces"`
 			} `json:"match"`
+			// These are about Gatekeeper itself.
+			Validation map[string]any `json:"validation"`
+			Readiness  map[string]any `json:"readiness"`
 		}
-		if err := fromSpec(obj, &spec); err != nil {
+		unknown, err := fromSpec(obj, &spec)
+		if err != nil {
 			reject(obj, "spec: %v", err)
 			return
+		}
+		if unknown != nil {
+			reject(obj, "spec: %v; it has match, whose entries have processes and excludedNamespaces, and sync.syncOnly, whose entries have group, version and kind", unknown)
 		}
 		sync(obj, "spec.sync.syncOnly", spec.Sync.SyncOnly)
 		e := &exclusions{namespaces: map[process][]string{}}
@@ -134,8 +155,6 @@ func (s *Set) addConfig(in *Inputs) {
 			s.exclusions = e
 		}
 	}
-	slices.SortFunc(s.synced, func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) })
-	s.synced = slices.Compact(s.synced)
 }
 
 func (e *exclusions) add(p process, patterns []string) {
@@ -144,12 +163,18 @@ func (e *exclusions) add(p process, patterns []string) {
 	e.namespaces[p] = slices.Compact(all)
 }
 
-func fromSpec(obj *unstructured.Unstructured, into any) error {
+// fromSpec decodes the spec of an object. unknown says which fields into does not have;
+// the others are decoded all the same.
+func fromSpec(obj *unstructured.Unstructured, into any) (unknown, err error) {
 	content, found, err := unstructured.NestedMap(obj.Object, "spec")
 	if err != nil || !found {
-		return err
+		return nil, err
 	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, into, true)
+	if strict, ok := runtime.AsStrictDecodingError(err); ok {
+		return errors.Join(strict.Errors()...), nil
+	}
+	return nil, err
 }
 
 // pickConfig returns the Config that counts. Gatekeeper reads the one named config in

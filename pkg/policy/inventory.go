@@ -3,7 +3,9 @@ package policy
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -120,21 +122,22 @@ func NewInventory(objects []InventoryObjects, failed map[string]error) *Inventor
 // served in: those are only read where the version is named.
 func (s *Set) InventoryViews(preferred, others []Kind) []*InventoryView {
 	var views []*InventoryView
+	programs := s.inventoryPrograms()
 	add := func(kind Kind, isPreferred bool) {
-		var reads *paths.Tree
-		for _, p := range s.inventoryPrograms() {
+		// A kind that is loaded for one program is there for all of them.
+		reads, wanted := &paths.Tree{}, false
+		for _, p := range programs {
 			for i := range p.inventory.patterns {
 				pattern := &p.inventory.patterns[i]
-				named := pattern.kind != "" && (isPreferred || pattern.groupVersion != "")
-				if pattern.selects(kind) && (named || s.syncs(p, kind.GroupVersionKind)) {
-					if reads == nil {
-						reads = &paths.Tree{}
-					}
-					reads.Add(pattern.reads)
+				if !pattern.selects(kind) {
+					continue
 				}
+				reads.Add(pattern.reads)
+				named := pattern.kind != "" && (isPreferred || pattern.groupVersion != "")
+				wanted = wanted || named || s.syncs(p, kind.GroupVersionKind)
 			}
 		}
-		if reads == nil {
+		if !wanted {
 			return
 		}
 		identity := fmt.Appendf(nil, "%v %s %q %q", kind.GroupVersionKind, kind.Resource, reads.Paths(), s.exclusions.patterns(processSync))
@@ -254,30 +257,21 @@ func (s *Set) inventoryOf(p *regoProgram, inventory *Inventory) *programInventor
 	}
 	var missing []string
 	var parts [][]byte
-	read := map[*InventoryView]struct{}{}
-	unnamed := false
-	for i := range p.inventory.patterns {
-		pattern := &p.inventory.patterns[i]
-		unnamed = unnamed || pattern.kind == ""
-		if gv, err := schema.ParseGroupVersion(pattern.groupVersion); err == nil && pattern.groupVersion != "" {
-			if err := inventory.failed[gv.Group]; err != nil {
-				missing = append(missing, fmt.Sprintf("the kinds of %s are not known: %v", gv, err))
-			}
+	for i := range inventory.objects {
+		objects := &inventory.objects[i]
+		kind := objects.View.Kind
+		if !slices.ContainsFunc(p.inventory.patterns, func(pattern inventoryPattern) bool { return pattern.selects(kind) }) {
+			continue
 		}
-		for j := range inventory.objects {
-			objects := &inventory.objects[j]
-			if _, ok := read[objects.View]; ok || !pattern.selects(objects.View.Kind) {
-				continue
-			}
-			read[objects.View] = struct{}{}
-			if objects.Err != nil {
-				missing = append(missing, fmt.Sprintf("%s %s objects are not known: %v", objects.View.Kind.GroupVersion(), objects.View.Kind.Kind, objects.Err))
-			}
-			parts = append(parts, []byte(objects.View.Digest+inventory.digests[j]))
+		if objects.Err != nil {
+			missing = append(missing, fmt.Sprintf("%s %s objects are not known: %v", kind.GroupVersion(), kind.Kind, objects.Err))
 		}
+		parts = append(parts, []byte(objects.View.Digest+inventory.digests[i]))
 	}
-	if unnamed && len(read) == 0 {
-		missing = append(missing, "it does not say of which kinds; name them in the template's annotation "+syncAnnotation+", or in a SyncSet")
+	for i := range p.inventory.patterns {
+		if reason := s.unknown(p, &p.inventory.patterns[i], inventory); reason != "" {
+			missing = append(missing, reason)
+		}
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
@@ -286,6 +280,45 @@ func (s *Set) inventoryOf(p *regoProgram, inventory *Inventory) *programInventor
 	slices.SortFunc(parts, slices.Compare)
 	out.digest = digest(append(parts, []byte(out.missing))...)
 	return out
+}
+
+// unknown says why it is not known which kinds a part of data.inventory has, "" if it
+// is known.
+func (s *Set) unknown(p *regoProgram, pattern *inventoryPattern, inventory *Inventory) string {
+	loaded := func(selects func(kind Kind) bool) bool {
+		return slices.ContainsFunc(inventory.objects, func(o InventoryObjects) bool { return pattern.selects(o.View.Kind) && selects(o.View.Kind) })
+	}
+	failure := func(group string) string {
+		if err := inventory.failed[group]; err != nil {
+			return fmt.Sprintf("the kinds of the API group %q are not known: %v", group, err)
+		}
+		return ""
+	}
+	if pattern.kind != "" {
+		if loaded(func(Kind) bool { return true }) {
+			return ""
+		}
+		if gv, err := schema.ParseGroupVersion(pattern.groupVersion); err == nil && pattern.groupVersion != "" {
+			return failure(gv.Group)
+		}
+		// It may be in any group.
+		if groups := slices.Sorted(maps.Keys(inventory.failed)); len(groups) > 0 {
+			return failure(groups[0])
+		}
+		return ""
+	}
+	if len(s.synced) == 0 && len(p.inventory.required) == 0 {
+		return "it does not say of which kinds; name them in the template's annotation " + syncAnnotation + ", or in a SyncSet"
+	}
+	for _, gvk := range slices.Concat(s.synced, p.inventory.required) {
+		if pattern.groupVersion != "" && pattern.groupVersion != gvk.GroupVersion().String() {
+			continue
+		}
+		if reason := failure(gvk.Group); reason != "" && !loaded(func(kind Kind) bool { return kind.GroupVersionKind == gvk }) {
+			return reason
+		}
+	}
+	return ""
 }
 
 // syncAnnotation is where a template names the kinds that it reads in data.inventory.
@@ -305,14 +338,28 @@ func requiredKinds(template *unstructured.Unstructured) ([]schema.GroupVersionKi
 		Versions []string `json:"versions"`
 		Kinds    []string `json:"kinds"`
 	}
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf(`metadata.annotations[%s]: %w; it has to be a list of lists, such as [[{"groups": [""], "versions": ["v1"], "kinds": ["Service"]}]]`, syncAnnotation, fmt.Errorf(format, args...))
+	}
 	decoder := json.NewDecoder(strings.NewReader(strings.Trim(text, "\n\"")))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&requirements); err != nil {
-		return nil, fmt.Errorf(`metadata.annotations[%s]: %w; it has to be a list of lists, such as [[{"groups": [""], "versions": ["v1"], "kinds": ["Service"]}]]`, syncAnnotation, err)
+	err := decoder.Decode(&requirements)
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &mismatch):
+		return nil, wrong("unexpected %s after %d bytes", mismatch.Value, mismatch.Offset)
+	case err != nil:
+		return nil, wrong("%w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, wrong("there is more behind the list, after %d bytes", decoder.InputOffset())
 	}
 	var out []schema.GroupVersionKind
-	for _, alternatives := range requirements {
-		for _, a := range alternatives {
+	for i, alternatives := range requirements {
+		for j, a := range alternatives {
+			if len(a.Groups) == 0 || len(a.Versions) == 0 || len(a.Kinds) == 0 {
+				return nil, wrong("[%d][%d] lacks groups, versions or kinds, so that it names nothing", i, j)
+			}
 			for _, group := range a.Groups {
 				for _, version := range a.Versions {
 					for _, kind := range a.Kinds {

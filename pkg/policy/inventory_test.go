@@ -233,7 +233,7 @@ func TestInventory(t *testing.T) {
 	named := inputsOf(t, testTemplate(strings.Replace(uniqueHost, "[version]", `["networking.k8s.io/v1"]`, 1)+"\nversion = \"networking.k8s.io/v1\" { true }"), manifests[1])
 	named.Inventory = NewInventory(nil, map[string]error{"networking.k8s.io": errors.New("no answer")})
 	expect(judge(Compile(context.Background(), named, nil), a),
-		"4 the policy reads data.inventory, and the kinds of networking.k8s.io/v1 are not known: no answer")
+		`4 the policy reads data.inventory, and the kinds of the API group "networking.k8s.io" are not known: no answer`)
 	unnamed := inputsOf(t, testTemplate("package a\nviolation[{\"msg\": \"x\"}] { data.inventory.namespace[_][_][_][_].spec.x }"), manifests[1])
 	unnamed.Inventory = NewInventory(nil, nil)
 	expect(judge(Compile(context.Background(), unnamed, nil), a),
@@ -340,6 +340,12 @@ func TestConfigMistakes(t *testing.T) {
 			`Config config: spec.match[0].processes: "Audit" is no process; it is one of audit, sync, webhook, mutation-webhook and *`,
 		},
 		{config("{match: 7}"), "Config config: spec: "},
+		{config("{match: [{processes: [audit], excludeNamespaces: [a]}]}"), `Config config: spec: unknown field "match[0].excludeNamespaces"; it has match, whose entries have processes and excludedNamespaces`},
+		{strings.Replace(config("{}"), "name: config", "name: cfg", 1), "Config cfg: it has no effect, as in Gatekeeper; the Config that has one is named config"},
+		{
+			"{apiVersion: syncset.gatekeeper.sh/v1alpha1, kind: SyncSet, metadata: {name: s}, spec: {gvk: [{version: v1, kind: Pod}]}}",
+			`SyncSet s: spec: unknown field "gvk"; it has gvks, whose entries have group, version and kind`,
+		},
 		{
 			config("{sync: {syncOnly: [{kind: Pod}]}}"),
 			"Config config: spec.sync.syncOnly[0] has no version or no kind; give it both, and the group unless it is the core group",
@@ -358,10 +364,28 @@ func TestConfigMistakes(t *testing.T) {
 			t.Errorf("%s costs the constraint", tc.manifest)
 		}
 	}
-	set := compile(t, withAnnotation(all[0], "[{}]"), all[1])
-	const want = "template test: metadata.annotations[metadata.gatekeeper.sh/requires-sync-data]: json: "
-	if len(set.Rejections()) != 2 || !strings.HasPrefix(set.Rejections()[0].Message, want) {
-		t.Errorf("got %+v, want %s", set.Rejections(), want)
+	for annotation, want := range map[string]string{
+		"[{}]": "unexpected object after 2 bytes",
+		`[[{"groups": ["apps"], "kinds": ["Deployment"]}]]`:                            "[0][0] lacks groups, versions or kinds, so that it names nothing",
+		`[[{"groups": [""], "versions": ["v1"], "kinds": ["Pod"]}]], []`:               "there is more behind the list, after ",
+		`[[{"group": [""], "versions": ["v1"], "kinds": ["Pod"]}]]`:                    `json: unknown field "group"`,
+		`[[{"groups": [""], "versions": ["v1"], "kinds": ["Pod"]}, {"kinds": ["a"]}]]`: "[0][1] lacks groups",
+		`[[`: "unexpected EOF",
+		"":   "EOF",
+	} {
+		set := compile(t, withAnnotation(all[0], annotation), all[1])
+		want = "template test: metadata.annotations[metadata.gatekeeper.sh/requires-sync-data]: " + want
+		if len(set.Rejections()) != 2 || !strings.HasPrefix(set.Rejections()[0].Message, want) {
+			t.Errorf("%s: got %+v, want %s", annotation, set.Rejections(), want)
+		}
+	}
+	fine := Compile(context.Background(), inputsOf(t, config(`{validation: {traces: [{user: a, kind: {version: v1, kind: Pod}}]}, readiness: {statsEnabled: true}, match: [{processes: [audit], excludedNamespaces: [a]}], sync: {syncOnly: [{version: v1, kind: Pod}]}}`)), nil)
+	if len(fine.Rejections()) != 0 {
+		t.Errorf("a Config with all fields that there are is rejected: %+v", fine.Rejections())
+	}
+	half := Compile(context.Background(), inputsOf(t, config("{match: [{processes: [audit], excludedNamespaces: [a], more: 1}]}")), nil)
+	if patterns := half.exclusions.patterns(processAudit); len(patterns) != 1 {
+		t.Errorf("an unknown field costs the rest of a Config, which excludes %v", patterns)
 	}
 }
 
