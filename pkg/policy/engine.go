@@ -19,7 +19,10 @@ type judgement struct {
 	outcome    Outcome
 	violations []Violation
 	message    string
+	reason     string
 }
+
+func notMatched(reason string) judgement { return judgement{reason: reason} }
 
 func failed(err error) judgement { return judgement{outcome: Error, message: err.Error()} }
 

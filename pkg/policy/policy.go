@@ -56,6 +56,8 @@ type Verdict struct {
 	// Message says why the outcome is Error or Deferred, with the place in the
 	// policy where there is one.
 	Message string
+	// Reason says what rules the object out if the outcome is NotMatched.
+	Reason string
 }
 
 // Rejection is a template or constraint that cannot be evaluated because it is

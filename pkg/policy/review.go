@@ -27,6 +27,7 @@ type Object struct {
 	kind      Kind
 	obj       *unstructured.Unstructured
 	namespace *unstructured.Unstructured
+	request   *Request // nil if the object is judged because it exists
 
 	document map[string]any // made when the first constraint matches
 	// whole is the converted document.
@@ -46,7 +47,8 @@ func NewObject(kind Kind, obj, namespace *unstructured.Unstructured) *Object {
 }
 
 // review is input.review as it is in Gatekeeper's audit: an admission request that
-// has only kind, name, namespace and object. Everything else is there, but empty.
+// has only kind, name, namespace and object. Everything else is there, but empty,
+// unless it is a request.
 func (o *Object) review() map[string]any {
 	if o.document != nil {
 		return o.document
@@ -72,6 +74,9 @@ func (o *Object) review() map[string]any {
 	if o.namespace != nil {
 		o.document["namespaceObject"] = o.namespace.Object
 	}
+	if o.request != nil {
+		o.addRequest()
+	}
 	return o.document
 }
 
@@ -81,7 +86,7 @@ func Review(ctx context.Context, o *Object, constraints []*Constraint) []Verdict
 	verdicts := make([]Verdict, len(constraints))
 	for i, c := range constraints {
 		j := c.rule.judge(ctx, o)
-		verdicts[i] = Verdict{Constraint: c, Outcome: j.outcome, Violations: j.violations, Message: j.message}
+		verdicts[i] = Verdict{Constraint: c, Outcome: j.outcome, Violations: j.violations, Message: j.message, Reason: j.reason}
 	}
 	return verdicts
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 
@@ -32,6 +33,7 @@ type Inputs struct {
 // Set is an immutable snapshot of policies.
 type Set struct {
 	constraints []*Constraint
+	elsewhere   []*Constraint // enforced, but not by audits
 	rejections  []Rejection
 	templates   map[string]*template // by digest
 	digest      string
@@ -82,7 +84,7 @@ func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 	known := map[string]*Constraint{}
 	if previous != nil {
 		set.memo = previous.memo
-		for _, c := range previous.constraints {
+		for _, c := range slices.Concat(previous.constraints, previous.elsewhere) {
 			known[c.Digest] = c
 		}
 	}
@@ -109,9 +111,10 @@ func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 	}
 	set.addAdmission(&in, previous, known)
 	sort.Slice(set.constraints, func(i, j int) bool { return less(set.constraints[i].ID, set.constraints[j].ID) })
+	sort.Slice(set.elsewhere, func(i, j int) bool { return less(set.elsewhere[i].ID, set.elsewhere[j].ID) })
 	sort.Slice(set.rejections, func(i, j int) bool { return less(set.rejections[i].ID, set.rejections[j].ID) })
 	parts := make([][]byte, 0, len(set.constraints)+len(set.rejections))
-	for _, c := range set.constraints {
+	for _, c := range slices.Concat(set.constraints, set.elsewhere) {
 		parts = append(parts, []byte(c.Digest))
 	}
 	for _, r := range set.rejections {
@@ -128,15 +131,7 @@ func kindOrName(t *compiled) string {
 	return t.obj.GetName()
 }
 
-func less(a, b ConstraintID) bool {
-	if a.Engine != b.Engine {
-		return a.Engine < b.Engine
-	}
-	if a.Kind != b.Kind {
-		return a.Kind < b.Kind
-	}
-	return a.Name < b.Name
-}
+func less(a, b ConstraintID) bool { return compareIDs(a, b) < 0 }
 
 // add compiles a constraint into the set. known are constraints by their digests.
 func (s *Set) add(ctx context.Context, obj *unstructured.Unstructured, t *compiled, known map[string]*Constraint) {
@@ -168,6 +163,8 @@ func (s *Set) add(ctx context.Context, obj *unstructured.Unstructured, t *compil
 	}
 	if audited {
 		s.constraints = append(s.constraints, c)
+	} else {
+		s.elsewhere = append(s.elsewhere, c)
 	}
 }
 

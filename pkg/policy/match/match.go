@@ -42,8 +42,9 @@ const (
 	scopeNamespaced = "Namespaced"
 
 	// sourceGenerated selects objects that only exist as what another object expands
-	// to.
+	// to, sourceOriginal all others.
 	sourceGenerated = "Generated"
+	sourceOriginal  = "Original"
 )
 
 var namespaceKind = schema.GroupKind{Kind: "Namespace"}
@@ -137,21 +138,51 @@ func listed(list []string, value string) bool {
 // Matches tells whether an object that exists is selected. namespace is its
 // Namespace, nil if it has none or it is not known.
 func (m *Matcher) Matches(obj, namespace *unstructured.Unstructured) (bool, error) {
+	field, err := m.Excludes(obj, namespace, false)
+	return field == "" && err == nil, err
+}
+
+// Excludes returns the field that rules an object out, "" if it is selected. generated
+// is true for an object that exists only as what another one expands to.
+func (m *Matcher) Excludes(obj, namespace *unstructured.Unstructured, generated bool) (field string, err error) {
 	gk := obj.GroupVersionKind().GroupKind()
 	isNamespace := gk == namespaceKind
 	namespaceName, inNamespace := namespaceOf(obj, namespace, isNamespace)
 	switch {
-	case !m.selectsGroupKind(gk),
-		!m.selectsScope(obj, namespace, isNamespace),
-		inNamespace && len(m.spec.Namespaces) > 0 && !anyWildcard(m.spec.Namespaces, namespaceName),
-		inNamespace && anyWildcard(m.spec.ExcludedNamespaces, namespaceName),
-		m.labelSelector != nil && !m.labelSelector.Matches(labels.Set(obj.GetLabels())):
-		return false, nil
+	case !m.selectsGroupKind(gk):
+		return "spec.match.kinds", nil
+	case !m.selectsScope(obj, namespace, isNamespace):
+		return "spec.match.scope", nil
+	case inNamespace && len(m.spec.Namespaces) > 0 && !anyWildcard(m.spec.Namespaces, namespaceName):
+		return "spec.match.namespaces", nil
+	case inNamespace && anyWildcard(m.spec.ExcludedNamespaces, namespaceName):
+		return "spec.match.excludedNamespaces", nil
+	case m.labelSelector != nil && !m.labelSelector.Matches(labels.Set(obj.GetLabels())):
+		return "spec.match.labelSelector", nil
 	}
-	if ok, err := m.selectsNamespace(obj, namespace, isNamespace); !ok || err != nil {
-		return false, err
+	switch ok, err := m.selectsNamespace(obj, namespace, isNamespace); {
+	case err != nil:
+		return "", err
+	case !ok:
+		return "spec.match.namespaceSelector", nil
+	case !m.selectsName(obj):
+		return "spec.match.name", nil
+	case !m.selectsSource(generated):
+		return "spec.match.source", nil
 	}
-	return m.selectsName(obj) && m.spec.Source != sourceGenerated, nil
+	return "", nil
+}
+
+// selectsSource applies source; a value other than Original and Generated selects
+// everything.
+func (m *Matcher) selectsSource(generated bool) bool {
+	switch m.spec.Source {
+	case sourceOriginal:
+		return !generated
+	case sourceGenerated:
+		return generated
+	}
+	return true
 }
 
 // namespaceOf returns the name that namespaces and excludedNamespaces are
