@@ -29,6 +29,8 @@ type Request struct {
 	// none.
 	Options map[string]any
 	DryRun  bool
+	// Authorizer that ValidatingAdmissionPolicies may ask, nil if there is none.
+	Authorizer cel.Asker
 	// Generated is true if Object exists only as what another object expands to.
 	Generated bool
 }
@@ -111,6 +113,8 @@ func (o *Object) celRequest() *cel.Request {
 		User:      cel.User(o.request.User),
 		Options:   o.request.Options,
 		DryRun:    o.request.DryRun,
+
+		Authorizer: o.request.Authorizer,
 	}
 }
 

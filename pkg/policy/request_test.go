@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
 const otherPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: ns, labels: {app: w}}\n"
@@ -120,7 +121,7 @@ func TestRequestOfAdmissionPolicies(t *testing.T) {
 	if len(set.Rejections()) > 0 {
 		t.Fatal(set.Rejections())
 	}
-	const authorizer = "deferred: the policy asks the authorizer, which reviews do not have: authorizer (in spec.validations[0].expression)"
+	const authorizer = "deferred: the policy asks the authorizer, and there is none here: authorizer (in spec.validations[0].expression)"
 	const condition = "not matched: a match condition of the policy is false"
 	const rulesOut = "not matched: spec.matchConstraints of the policy has no rule for it"
 	for operation, want := range map[string]map[string]string{
@@ -276,5 +277,26 @@ func TestEnforcementPoints(t *testing.T) {
 	}
 	if again := Compile(context.Background(), in, set); again.At(PointWebhook)[0] != set.At(PointWebhook)[0] {
 		t.Error("a constraint that is not audited is not taken from the set before")
+	}
+}
+
+// TestAuthorizer asks the one of the request about its user.
+func TestAuthorizer(t *testing.T) {
+	set := Compile(context.Background(), admissionInputs(t,
+		[]string{admissionPolicyManifest("p", podRules+`
+validations: [{expression: "authorizer.group('').resource('pods').namespace('ns').check('get').allowed()", message: may not}]`)},
+		[]string{admissionBindingManifest("p", "policyName: p\nvalidationActions: [Deny]")}), nil)
+	r := requests(t)[OperationCreate]
+	for name, want := range map[string]string{"alice": "pass", "bob": "fail may not"} {
+		r.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetUser().GetName() == "alice" && a.GetVerb() == "get" && a.GetNamespace() == "ns" {
+				return authorizer.DecisionAllow, "", nil
+			}
+			return authorizer.DecisionDeny, "", nil
+		})
+		r.User.Name = name
+		if got := judgeRequest(set, r, nil)["p"]; got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
 	}
 }

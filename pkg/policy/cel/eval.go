@@ -22,6 +22,7 @@ import (
 	admissioncel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 )
 
@@ -50,7 +51,12 @@ type Request struct {
 	// Options of the operation as a document, nil if there are none.
 	Options map[string]any
 	DryRun  bool
+	// Authorizer that native programs may ask, nil if there is none.
+	Authorizer Asker
 }
+
+// Asker is an authorizer that tells what the user of a request may do.
+type Asker = authorizer.UnconditionalAuthorizer
 
 // User makes a request.
 type User struct {
@@ -122,6 +128,9 @@ func (p *Program) newEvaluation(ctx context.Context, in Input) (*evaluation, err
 		ctx:     ctx,
 		attr:    attr,
 		request: admissioncel.CreateAdmissionRequest(attr, metav1.GroupVersionResource(in.Resource), metav1.GroupVersionKind(attr.VersionedKind)),
+	}
+	if in.Request != nil && p.source.Native {
+		e.bindings.Authorizer = in.Request.Authorizer
 	}
 	if in.Request != nil && in.Request.Options != nil {
 		data, err := json.Marshal(in.Request.Options)

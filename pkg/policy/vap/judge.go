@@ -74,7 +74,10 @@ func (b *Binding) Judge(ctx context.Context, s Subject, params Params) Verdict {
 	}
 	needs := b.Policy.deferred
 	if s.Request != nil {
-		needs = b.Policy.deferredRequest
+		needs = ""
+		if s.Request.Authorizer == nil {
+			needs = b.Policy.deferredRequest
+		}
 	}
 	if needs != "" {
 		return Verdict{Outcome: Deferred, Message: needs}

@@ -33,7 +33,7 @@ type Policy struct {
 	// ignore is true if failurePolicy is Ignore.
 	ignore bool
 	// deferred says what the policy needs that only a request has, deferredRequest
-	// what it needs that requests do not have either.
+	// what of it a request without an authorizer does not have either.
 	deferred, deferredRequest string
 }
 
@@ -66,7 +66,7 @@ func CompilePolicy(obj *unstructured.Unstructured) (*Policy, error) {
 		p.deferred = "the policy needs what only a request has: " + reads
 	}
 	if reads := needs(program, cel.Authorizer); reads != "" {
-		p.deferredRequest = "the policy asks the authorizer, which reviews do not have: " + reads
+		p.deferredRequest = "the policy asks the authorizer, and there is none here: " + reads
 	}
 	return p, nil
 }
