@@ -237,6 +237,7 @@ func (p *planner) plan(ctx context.Context) {
 		set = policy.Compile(ctx, inputs.Inputs, set)
 	}
 	p.set = set
+	p.publish(inputs.unknownKinds)
 	logRejections(ctx, previous, p.set)
 	desired := p.desiredKinds()
 	pending := p.takePending()
