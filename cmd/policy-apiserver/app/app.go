@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/rest"
@@ -27,7 +28,10 @@ import (
 	"policy.example.io/policy-apiserver/pkg/constraintcrd"
 	"policy.example.io/policy-apiserver/pkg/feed"
 	"policy.example.io/policy-apiserver/pkg/index"
+	"policy.example.io/policy-apiserver/pkg/policy"
 	"policy.example.io/policy-apiserver/pkg/registry/readonly"
+	"policy.example.io/policy-apiserver/pkg/registry/review"
+	engine "policy.example.io/policy-apiserver/pkg/review"
 	"policy.example.io/policy-apiserver/pkg/rows"
 	"policy.example.io/policy-apiserver/pkg/source"
 	"policy.example.io/policy-apiserver/pkg/source/cluster"
@@ -82,6 +86,7 @@ it finds as read-only resources of the API group policy.example.io.`,
 type runnableSource interface {
 	source.Source
 	Run(ctx context.Context) error
+	Get(ctx context.Context, kind source.Kind, namespace, name string) (*unstructured.Unstructured, error)
 }
 
 // run runs the server until ctx is done.
@@ -114,6 +119,7 @@ func run(ctx context.Context, opts *options.Options) error {
 	}
 	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{
 		Backend: readonly.Backend{Index: db, Feed: changes, Readiness: auditor},
+		Reviews: reviews(opts, auditor, src),
 		Damaged: db.Damaged,
 	}}
 	server, err := config.Complete().New()
@@ -145,6 +151,31 @@ func run(ctx context.Context, opts *options.Options) error {
 		})
 		return group.Wait()
 	})
+}
+
+// reviews is what reviews are answered from.
+func reviews(opts *options.Options, auditor *audit.Auditor, src runnableSource) review.Backend {
+	_, isDir := opts.Directory()
+	backend := review.Backend{
+		Policies: func() (engine.Policies, error) {
+			policies, err := auditor.Policies()
+			if err != nil {
+				return nil, err // and not a nil pointer in an interface
+			}
+			return policies, nil
+		},
+		Read: func(ctx context.Context, kind policy.Kind, namespace, name string) (*unstructured.Unstructured, error) {
+			return src.Get(ctx, source.Kind(kind), namespace, name)
+		},
+		// The authorizer of a server without a cluster knows nothing of anybody else.
+		AskAuthorizer: !isDir,
+	}
+	if isDir {
+		backend.GuessKind = func(gvk schema.GroupVersionKind, inNamespace bool) policy.Kind {
+			return policy.Kind(directory.GuessKind(gvk, inNamespace))
+		}
+	}
+	return backend
 }
 
 // openIndex opens the index of the data directory and explains what is in the
