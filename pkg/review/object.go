@@ -181,8 +181,10 @@ func (e *evaluation) kind(path *field.Path, obj *unstructured.Unstructured) (pol
 	case !ok && e.GuessKind == nil:
 		return policy.Kind{}, field.Invalid(path.Child("kind"), gvk.Kind, fmt.Sprintf("the cluster has no kind %s in %s that can be listed", gvk.Kind, gvk.GroupVersion()))
 	case !ok:
-		kind = e.GuessKind(gvk, obj.GetNamespace() != "")
-		e.addNote(fmt.Sprintf("the kind %s of %s is not known; its resource is taken for %s", gvk.Kind, gvk.GroupVersion(), kind.Resource))
+		var known bool
+		if kind, known = e.GuessKind(gvk, obj.GetNamespace() != ""); !known {
+			e.addNote(fmt.Sprintf("the kind %s of %s is not known; its resource is taken for %s", gvk.Kind, gvk.GroupVersion(), kind.Resource))
+		}
 	case kind.Version != gvk.Version:
 		e.addNote(fmt.Sprintf("%s %s is judged as it is written; the cluster prefers the version %s", gvk.GroupVersion(), gvk.Kind, kind.Version))
 	}

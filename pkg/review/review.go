@@ -41,8 +41,9 @@ type Request struct {
 	// Authorizer that policies may ask, nil if there is none.
 	Authorizer cel.Asker
 	// GuessKind tells resource and scope of kinds that Policies do not know; inNamespace
-	// tells that the object has a namespace. nil makes such kinds errors.
-	GuessKind func(gvk schema.GroupVersionKind, inNamespace bool) policy.Kind
+	// tells that the object has a namespace, and known is false if it is a guess. nil
+	// makes such kinds errors.
+	GuessKind func(gvk schema.GroupVersionKind, inNamespace bool) (kind policy.Kind, known bool)
 }
 
 // InvalidError says what is wrong with a request.

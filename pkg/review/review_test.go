@@ -403,8 +403,8 @@ func TestUnknownKinds(t *testing.T) {
 	w := newWorld(t)
 	r := Request{
 		Spec: spec(t, "constraints: [{kind: Owner}]\nobject: {apiVersion: shop.example/v1, kind: Offer, metadata: {name: o, namespace: shop}}"),
-		GuessKind: func(gvk schema.GroupVersionKind, inNamespace bool) policy.Kind {
-			return policy.Kind{GroupVersionKind: gvk, Resource: "offers", Namespaced: inNamespace}
+		GuessKind: func(gvk schema.GroupVersionKind, inNamespace bool) (policy.Kind, bool) {
+			return policy.Kind{GroupVersionKind: gvk, Resource: "offers", Namespaced: inNamespace}, false
 		},
 	}
 	want := []string{"allowed=true 1 1 0 0", "0 Offer shop/o owner [warn] fail no owner", "the kind Offer of shop.example/v1 is not known; its resource is taken for offers"}

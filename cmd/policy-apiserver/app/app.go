@@ -15,6 +15,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/cli"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
 	"k8s.io/component-base/logs"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"policy.example.io/policy-apiserver/cmd/policy-apiserver/app/options"
+	"policy.example.io/policy-apiserver/cmd/policy-apiserver/app/reviewcmd"
 	"policy.example.io/policy-apiserver/pkg/apiserver"
 	"policy.example.io/policy-apiserver/pkg/audit"
 	"policy.example.io/policy-apiserver/pkg/constraintcrd"
@@ -50,7 +52,10 @@ func NewCommand() (*cobra.Command, error) {
 		Short: "Audit a cluster or a directory against its policies and serve the findings",
 		Long: `policy-apiserver audits the objects of a cluster, or of a directory of manifests,
 against the policies that are among them, follows every change, and serves what
-it finds as read-only resources of the API group policy.example.io.`,
+it finds as read-only resources of the API group policy.example.io.
+
+policy-apiserver review asks the policies about manifests instead, and ends: see
+policy-apiserver review --help.`,
 		// Errors are printed once, by the caller, and without the usage text.
 		SilenceUsage: true,
 		Args:         cobra.NoArgs,
@@ -78,8 +83,18 @@ it finds as read-only resources of the API group policy.example.io.`,
 		width = 0 // not a terminal
 	}
 	cliflag.SetUsageAndHelpFunc(cmd, sets, width)
+	cmd.AddCommand(reviewcmd.New())
 	cmd.SetContext(genericapiserver.SetupSignalContext())
 	return cmd, nil
+}
+
+// Run runs the command that the arguments name and returns the exit status.
+func Run(cmd *cobra.Command, args []string) int {
+	cmd.SetArgs(args)
+	if named, _, err := cmd.Find(args); err == nil && named.Name() == reviewcmd.Name {
+		return reviewcmd.Run(cmd)
+	}
+	return cli.Run(cmd)
 }
 
 // runnableSource is a source that follows its changes while Run runs.
@@ -171,8 +186,9 @@ func reviews(opts *options.Options, auditor *audit.Auditor, src runnableSource) 
 		AskAuthorizer: !isDir,
 	}
 	if isDir {
-		backend.GuessKind = func(gvk schema.GroupVersionKind, inNamespace bool) policy.Kind {
-			return policy.Kind(directory.GuessKind(gvk, inNamespace))
+		backend.GuessKind = func(gvk schema.GroupVersionKind, inNamespace bool) (policy.Kind, bool) {
+			kind, known := directory.GuessKind(gvk, inNamespace)
+			return policy.Kind(kind), known
 		}
 	}
 	return backend

@@ -42,7 +42,7 @@ type Backend struct {
 	AskAuthorizer bool
 	// GuessKind tells resource and scope of kinds that the source does not have. nil
 	// makes such kinds errors.
-	GuessKind func(gvk schema.GroupVersionKind, inNamespace bool) policy.Kind
+	GuessKind func(gvk schema.GroupVersionKind, inNamespace bool) (kind policy.Kind, known bool)
 }
 
 // REST serves reviews or localreviews.

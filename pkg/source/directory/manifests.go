@@ -91,7 +91,9 @@ func (s *Source) Get(_ context.Context, kind source.Kind, namespace, name string
 }
 
 // GuessKind tells resource and scope of a kind that no manifest is of; inNamespace
-// tells that its object has a namespace, which decides if nothing else does.
-func GuessKind(gvk schema.GroupVersionKind, inNamespace bool) source.Kind {
-	return newKind(gvk, nil, inNamespace)
+// tells that its object has a namespace, which decides if nothing else does. known is
+// true if it is a kind of Kubernetes or of policies.
+func GuessKind(gvk schema.GroupVersionKind, inNamespace bool) (kind source.Kind, known bool) {
+	_, builtIn := builtInGroups[gvk.Group]
+	return newKind(gvk, nil, inNamespace), builtIn || gvk.Group == constraintGroup || gvk.Group == templateKind.Group
 }

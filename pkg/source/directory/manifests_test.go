@@ -60,13 +60,13 @@ func TestGuessKind(t *testing.T) {
 		inNamespace bool
 		want        string
 	}{
-		{"", "Pod", false, "pods true"},
-		{"rbac.authorization.k8s.io", "ClusterRole", true, "clusterroles false"},
-		{"shop.example", "Policy", true, "policies true"},
-		{"shop.example", "Policy", false, "policies false"},
+		{"", "Pod", false, "pods true true"},
+		{"rbac.authorization.k8s.io", "ClusterRole", true, "clusterroles false true"},
+		{"shop.example", "Policy", true, "policies true false"},
+		{"shop.example", "Policy", false, "policies false false"},
 	} {
-		kind := GuessKind(schema.GroupVersionKind{Group: test.group, Version: "v1", Kind: test.kind}, test.inNamespace)
-		if got := fmt.Sprint(kind.Resource, " ", kind.Namespaced); got != test.want {
+		kind, known := GuessKind(schema.GroupVersionKind{Group: test.group, Version: "v1", Kind: test.kind}, test.inNamespace)
+		if got := fmt.Sprint(kind.Resource, " ", kind.Namespaced, " ", known); got != test.want {
 			t.Errorf("%s: %s, want %s", test.kind, got, test.want)
 		}
 	}
