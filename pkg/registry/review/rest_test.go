@@ -174,11 +174,17 @@ func TestUsers(t *testing.T) {
 			"impersonate authentication.k8s.io/userextras/scopes /a", "impersonate authentication.k8s.io/userextras/scopes /b",
 			"impersonate authentication.k8s.io/userextras/team /c", "impersonate authentication.k8s.io/uids/ /2",
 		}, `p bob 2 ["ops", "system:authenticated"] {"scopes": ["a", "b"], "team": ["c"]}`},
-		{"a service account", "userInfo: {username: 'system:serviceaccount:shop:bot'}", []string{"impersonate /serviceaccounts/ shop/bot"},
-			`p system:serviceaccount:shop:bot  ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"] {}`},
+		{
+			"a service account", "userInfo: {username: 'system:serviceaccount:shop:bot'}",
+			[]string{"impersonate /serviceaccounts/ shop/bot"},
+			`p system:serviceaccount:shop:bot  ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"] {}`,
+		},
 		{"nobody", "userInfo: {username: 'system:anonymous'}", []string{"impersonate /users/ /system:anonymous"}, `p system:anonymous  ["system:unauthenticated"] {}`},
-		{"administrators", "userInfo: {username: bob, groups: ['system:masters']}", []string{"impersonate /users/ /bob", "impersonate /groups/ /system:masters"},
-			`p bob  ["system:masters", "system:authenticated"] {}`},
+		{
+			"administrators", "userInfo: {username: bob, groups: ['system:masters']}",
+			[]string{"impersonate /users/ /bob", "impersonate /groups/ /system:masters"},
+			`p bob  ["system:masters", "system:authenticated"] {}`,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, test.asked...)

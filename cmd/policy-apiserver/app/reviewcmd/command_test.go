@@ -141,8 +141,13 @@ func TestCommand(t *testing.T) {
 		{"audited, and it fails", []string{"o.yaml", offer}, []string{"--as=alice", "--fail-on=dryrun"}, 1, []string{header, "fail audit who/who Offer shop/one o.yaml:1 not bob"}, ""},
 		{"somebody else", []string{"o.yaml", offer}, []string{"--as=bob", "--as-group=dev"}, 0, nil, ""},
 		{"at a point", []string{"o.yaml", offer}, []string{"--enforcement-point=validation.gatekeeper.sh"}, 0, nil, ""},
-		{"its own Namespace", []string{"warn.yaml", warnPod, "z.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {tier: new}}\n"}, nil, 0,
-			[]string{header, strings.Replace(warned, "gold", "new", 1)}, ""},
+		{
+			"its own Namespace",
+			[]string{"warn.yaml", warnPod, "z.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {tier: new}}\n"},
+			nil, 0,
+			[]string{header, strings.Replace(warned, "gold", "new", 1)},
+			"",
+		},
 		{"a file that is wrong", []string{"a.yaml", goodPod, "b.yaml", "kind: Pod\n"}, nil, 2, nil, "Problem: b.yaml: document 1 (line 1) has no apiVersion"},
 		{"wrong and denied", []string{"bad.yaml", badPod, "b.yaml", "x: [\n"}, nil, 2, bad, "Problem: b.yaml: document 1 (line 1) is not valid YAML"},
 		{"explained", []string{"o.yaml", offer}, []string{"--explain", "--as=bob"}, 0, []string{
