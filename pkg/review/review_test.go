@@ -453,3 +453,23 @@ func FuzzEvaluate(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkEvaluate reviews a Deployment by 25 constraints, with its Pod.
+func BenchmarkEvaluate(b *testing.B) {
+	var more []string
+	for i := range 23 {
+		more = append(more, constraint([]string{"Owner", "Privileged"}[i%2], fmt.Sprintf("c%d", i), ""))
+	}
+	w := newWorld(b, more...)
+	request := Request{User: policy.User{Name: "alice"}, Spec: &v1alpha1.ReviewSpec{
+		EnforcementPoint: policy.PointWebhook,
+		Object:           &runtime.RawExtension{Raw: toJSON(b, "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {spec: {containers: [{name: c, privileged: true}]}}}}")},
+	}}
+	b.ReportAllocs()
+	for b.Loop() {
+		status, err := Evaluate(context.Background(), w, request)
+		if err != nil || status.Failed == 0 {
+			b.Fatal(status, err)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -275,6 +276,23 @@ func TestStatuses(t *testing.T) {
 	}
 	if _, err := NewREST(newWorld(t).backend()).Create(context.Background(), &v1alpha1.Review{}, refuse, nil); code(err) != http.StatusForbidden {
 		t.Errorf("refused by admission: %v", err)
+	}
+}
+
+// TestDeadline answers Timeout when a policy takes longer than the request may.
+func TestDeadline(t *testing.T) {
+	w := newWorld(t)
+	endless := strings.Replace(strings.Split(policies, "\n---\n")[0], "u := input", "count([1 | x := numbers.range(1, 3000)[_]; y := numbers.range(1, 3000)[_]; z := numbers.range(1, 3000)[_]; x + y + z < 0]) > 0; u := input", 1)
+	w.set = policy.Compile(context.Background(), policy.Inputs{
+		Templates:   []*unstructured.Unstructured{parse(t, endless)},
+		Constraints: []*unstructured.Unstructured{parse(t, strings.Split(policies, "\n---\n")[1])},
+	}, nil)
+	ctx, cancel := context.WithTimeout(genericapirequest.WithUser(context.Background(), &user.DefaultInfo{Name: "alice"}), 200*time.Millisecond)
+	defer cancel()
+	review := &v1alpha1.Review{Spec: v1alpha1.ReviewSpec{Object: &runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}`)}}}
+	_, err := NewREST(w.backend()).Create(ctx, review, nil, nil)
+	if !apierrors.IsTimeout(err) || !strings.Contains(err.Error(), "0 of 1 objects were judged") {
+		t.Errorf("error: %v", err)
 	}
 }
 
