@@ -32,7 +32,7 @@ type report struct {
 	Notes        []string  `json:"notes,omitempty"`
 	// Problems are what could not be read or judged.
 	Problems []string `json:"problems,omitempty"`
-	// cut is how many verdicts that are no passes were not listed.
+	// Unlisted is how many verdicts that are no passes the answers did not list.
 	Unlisted int64 `json:"unlisted,omitempty"`
 }
 
