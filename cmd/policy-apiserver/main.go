@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 
-	"k8s.io/component-base/cli"
-
 	"policy.example.io/policy-apiserver/cmd/policy-apiserver/app"
 )
 
@@ -17,5 +15,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "policy-apiserver:", err)
 		os.Exit(1)
 	}
-	os.Exit(cli.Run(cmd))
+	os.Exit(app.Run(cmd, os.Args[1:]))
 }

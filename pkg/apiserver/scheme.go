@@ -15,7 +15,8 @@ import (
 	"policy.example.io/policy-apiserver/pkg/registry/readonly"
 )
 
-// Resources returns the resources that the server serves.
+// Resources returns the resources that the server serves from the index: all but
+// reviews.
 func Resources() []readonly.Resource {
 	return []readonly.Resource{
 		auditresult.Namespaced(),

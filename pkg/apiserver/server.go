@@ -16,6 +16,7 @@ import (
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/generated/openapi"
 	"policy.example.io/policy-apiserver/pkg/registry/readonly"
+	"policy.example.io/policy-apiserver/pkg/registry/review"
 	"policy.example.io/policy-apiserver/pkg/rows"
 )
 
@@ -37,6 +38,8 @@ type ExtraConfig struct {
 	Backend readonly.Backend
 	// Observed is the index, for metrics and for priority and fairness.
 	Observed Observed
+	// Reviews is what reviews are answered from. Its authorizer is that of Generic.
+	Reviews review.Backend
 	// Damaged returns what is wrong with the index, nil if nothing is.
 	Damaged func() error
 }
@@ -97,6 +100,9 @@ func (c CompletedConfig) New() (*Server, error) {
 	for _, resource := range Resources() {
 		storage[string(resource.Table)] = readonly.NewREST(resource, c.extra.Backend)
 	}
+	reviews := c.extra.Reviews
+	reviews.Authorizer = c.generic.Authorization.Authorizer
+	storage["reviews"], storage["localreviews"] = review.NewREST(reviews), review.NewLocalREST(reviews)
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = storage
 	if err := generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("install %s: %w", v1alpha1.GroupName, err)

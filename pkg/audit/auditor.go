@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -45,6 +46,7 @@ type Auditor struct {
 	tracker  *tracker
 	writer   *writer
 	planner  *planner
+	policies atomic.Pointer[Policies] // of the last plan, nil before the first
 	metrics  *auditMetrics
 	firstRun chan struct{}
 	onFirst  sync.Once

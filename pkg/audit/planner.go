@@ -314,6 +314,7 @@ func (p *planner) plan(ctx context.Context) {
 	}
 	problems = someProblems(append(problems, moreProblems...))
 	p.set = set
+	p.publish(inputs.unknownKinds)
 	logRejections(ctx, previous, p.set)
 	desired := p.desiredKinds()
 	pending := p.takePending()

@@ -190,12 +190,14 @@ func (r *bindingRule) judge(ctx context.Context, o *Object) judgement {
 		Namespace:  o.namespace,
 		Resource:   o.kind.GroupVersion().WithResource(o.kind.Resource),
 		Namespaced: o.kind.Namespaced,
+		Operation:  o.operation(),
+		Request:    o.celRequest(),
 	}, r.params)
 	outcome, ok := bindingOutcomes[v.Outcome]
 	if !ok {
 		return failed(errors.New("the verdict is none that is known"))
 	}
-	return judgement{outcome: outcome, message: v.Message}.with(v.Violations)
+	return judgement{outcome: outcome, message: v.Message, reason: v.Reason}.with(v.Violations)
 }
 
 // paramStore has the objects that bindings take their params from. It is immutable.

@@ -14,16 +14,13 @@ import (
 	"policy.example.io/policy-apiserver/pkg/policy/match"
 )
 
-// Enforcement points of scoped constraints.
+// Enforcement actions.
 const (
 	actionDeny   = "deny"
 	actionDryRun = "dryrun"
 	actionWarn   = "warn"
 	actionAudit  = "audit"
 	actionScoped = "scoped"
-
-	enforcementPointAudit = "audit.gatekeeper.sh"
-	enforcementPointAll   = "*"
 )
 
 // knownActions are those that Gatekeeper's webhook accepts.
@@ -47,7 +44,9 @@ type Constraint struct {
 	// NeedsNamespace is true if a verdict may depend on the object's Namespace.
 	NeedsNamespace bool
 
-	rule rule
+	// scoped actions, of a scoped constraint.
+	scoped []scopedAction
+	rule   rule
 }
 
 // SelectsKind tells whether objects of a kind, or resultants of such objects, can match
@@ -105,9 +104,10 @@ func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstr
 	}
 	audited = true
 	if c.EnforcementAction == actionScoped {
-		if c.EnforcementActions, err = scopedActions(content); err != nil {
+		if c.scoped, err = scopedActions(content); err != nil {
 			return nil, false, err
 		}
+		c.EnforcementActions = actionsAt(c.scoped, PointAudit)
 		audited = len(c.EnforcementActions) > 0
 	}
 	c.NeedsNamespace = r.match.NeedsNamespace() || t.program.readsNamespace()
@@ -117,6 +117,9 @@ func newConstraint(ctx context.Context, id ConstraintID, obj *unstructured.Unstr
 	}
 	if patterns := set.exclusions.patterns(processAudit); len(patterns) > 0 {
 		parts = append(parts, "exclusions", patterns)
+	}
+	if len(c.scoped) > 0 {
+		parts = append(parts, c.scoped)
 	}
 	identity, err := json.Marshal(parts)
 	if err != nil {
@@ -134,8 +137,8 @@ func enforcementAction(content map[string]any) string {
 	return actionDeny
 }
 
-// scopedActions returns the actions that a scoped constraint has for audits.
-func scopedActions(content map[string]any) ([]string, error) {
+// scopedActions returns the actions of a scoped constraint, each with its point.
+func scopedActions(content map[string]any) ([]scopedAction, error) {
 	entries, found, err := unstructured.NestedSlice(content, "spec", "scopedEnforcementActions")
 	switch {
 	case err != nil:
@@ -143,7 +146,7 @@ func scopedActions(content map[string]any) ([]string, error) {
 	case !found:
 		return nil, errors.New("spec.enforcementAction is scoped and spec.scopedEnforcementActions is missing; say there what to do where, or choose another action")
 	}
-	var actions []string
+	var actions []scopedAction
 	for i := range entries {
 		entry, ok := entries[i].(map[string]any)
 		if !ok {
@@ -156,11 +159,10 @@ func scopedActions(content map[string]any) ([]string, error) {
 			if !ok {
 				continue
 			}
-			if name := p["name"]; (name == enforcementPointAudit || name == enforcementPointAll) && !slices.Contains(actions, action) {
-				actions = append(actions, action)
+			if name, ok := p["name"].(string); ok {
+				actions = append(actions, scopedAction{Point: name, Action: action})
 			}
 		}
 	}
-	slices.Sort(actions)
 	return actions, nil
 }

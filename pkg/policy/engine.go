@@ -20,7 +20,10 @@ type judgement struct {
 	violations []Violation
 	message    string
 	action     string // "" for the constraint's
+	reason     string
 }
+
+func notMatched(reason string) judgement { return judgement{reason: reason} }
 
 func failed(err error) judgement { return judgement{outcome: Error, message: err.Error()} }
 

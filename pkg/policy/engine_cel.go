@@ -139,7 +139,7 @@ type celEvaluator struct {
 func (e *celEvaluator) evaluate(ctx context.Context, o *Object) judgement {
 	ctx, cancel := withTimeout(ctx)
 	defer cancel()
-	result, err := e.Eval(ctx, cel.Input{Object: o.obj, Namespace: o.namespace, Params: e.parameters})
+	result, err := e.Eval(ctx, o.celInput(e.parameters))
 	if err != nil {
 		return failed(err)
 	}
@@ -148,6 +148,17 @@ func (e *celEvaluator) evaluate(ctx context.Context, o *Object) judgement {
 		j = failed(err)
 	}
 	return j.with(result.Violations)
+}
+
+// celInput is what a template's CEL reads. The object of a DELETE is null.
+func (o *Object) celInput(parameters any) cel.Input {
+	in := cel.Input{Object: o.obj, Namespace: o.namespace, Params: parameters}
+	if o.request == nil {
+		return in
+	}
+	in.Resource, in.Operation = o.kind.GroupVersion().WithResource(o.kind.Resource), o.request.Operation
+	in.Object, in.Request = o.request.Object, o.celRequest()
+	return in
 }
 
 // with adds violations. One that was found counts, whatever else could not be

@@ -75,15 +75,15 @@ func (c *Constraint) addExpansion(system *expand.System) {
 	c.Digest = digest(parts...)
 }
 
-// under returns a constraint of an earlier set, which sees the same of a system as it
-// saw of that set's.
-func (c *Constraint) under(system *expand.System) *Constraint {
+// under returns a constraint of an earlier set as one of this set, in which audits see
+// the same of ExpansionTemplates and exclusions.
+func (c *Constraint) under(s *Set) *Constraint {
 	r, ok := c.rule.(*gatekeeperRule)
-	if !ok || r.expansion == nil || r.expansion.system == system {
+	if !ok || r.exclusions == s.exclusions && (r.expansion == nil || r.expansion.system == s.expansion) {
 		return c
 	}
 	rule, constraint := *r, *c
-	rule.expansion = r.expansionBy(system)
+	rule.exclusions, rule.expansion = s.exclusions, r.expansionBy(s.expansion)
 	constraint.rule = &rule
 	return &constraint
 }
@@ -121,6 +121,16 @@ func (e *expansion) selectsKind(k Kind, r *gatekeeperRule) bool {
 // match.
 func (e *expansion) selectsGroup(group string) bool {
 	return e != nil && slices.ContainsFunc(e.templates, func(t *expand.Template) bool { return t.AppliesToGroup(group) })
+}
+
+// SelectsResultants tells whether the constraint judges resultants of a kind along with
+// objects of exactly another kind.
+func (c *Constraint) SelectsResultants(of schema.GroupVersionKind, resultant schema.GroupKind) bool {
+	r, ok := c.rule.(*gatekeeperRule)
+	if !ok || r.expansion == nil || !r.match.SelectsKind(resultant, true, match.Generated) {
+		return false
+	}
+	return slices.ContainsFunc(r.expansion.system.MadeOf(of), func(made schema.GroupVersionKind) bool { return made.GroupKind() == resultant })
 }
 
 // expanded is what an object expands to, to be judged.
@@ -219,6 +229,9 @@ func merge(parts []judgement) judgement {
 	}
 	merged.action = strongestAction(actions)
 	merged.message = strings.Join(messages, "; ")
+	if merged.outcome == NotMatched {
+		merged.reason = parts[0].reason
+	}
 	slices.SortFunc(merged.violations, compareViolations)
 	merged.violations = slices.CompactFunc(merged.violations, func(a, b Violation) bool { return compareViolations(a, b) == 0 })
 	return merged

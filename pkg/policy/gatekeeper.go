@@ -29,10 +29,14 @@ func (r *gatekeeperRule) selectsGroup(group string) bool {
 }
 
 func (r *gatekeeperRule) judge(ctx context.Context, o *Object) judgement {
-	if r.exclusions.excludes(processAudit, o.obj) {
-		return judgement{}
+	if o.request != nil && !r.template.handles(o.request.Operation) {
+		return notMatched("operations of the template")
 	}
-	if r.expansion != nil {
+	if r.exclusions.excludes(o.process(), o.obj) {
+		return notMatched("spec.match of Gatekeeper's Config, which excludes the namespace")
+	}
+	// What goes makes nothing any more.
+	if r.expansion != nil && o.operation() != OperationDelete {
 		if e := o.expand(r.expansion.system); e != nil {
 			return r.judgeAll(ctx, o, e)
 		}
@@ -42,18 +46,31 @@ func (r *gatekeeperRule) judge(ctx context.Context, o *Object) judgement {
 
 // judgeOne judges an object, or a resultant, by itself.
 func (r *gatekeeperRule) judgeOne(ctx context.Context, o *Object, source match.Source) judgement {
-	matches, err := r.match.Matches(o.obj, o.namespace, source)
+	excludes, err := r.excludes(o, source)
 	switch {
 	case err != nil:
 		return failed(fmt.Errorf("match: %w", err))
-	case !matches:
-		return judgement{}
+	case excludes != "":
+		return notMatched(excludes)
 	}
 	j := r.evaluator.evaluate(ctx, o)
 	if j.outcome != Deferred && j.message != "" {
 		j.message = fmt.Sprintf("template %s: %s", r.template.kind, j.message)
 	}
 	return j
+}
+
+// excludes returns the field that rules an object out, "" if none does. A request is
+// matched if its object or the old one is.
+func (r *gatekeeperRule) excludes(o *Object, source match.Source) (field string, err error) {
+	field, err = r.match.Excludes(o.obj, o.namespace, source)
+	if field == "" || err != nil || o.request == nil || o.request.OldObject == nil || o.request.OldObject == o.obj {
+		return field, err
+	}
+	if byOld, err := r.match.Excludes(o.request.OldObject, o.namespace, source); byOld == "" {
+		return "", err
+	}
+	return field, nil
 }
 
 // withTimeout bounds the time of one evaluation.

@@ -66,6 +66,8 @@ type Verdict struct {
 	// strongest of those with this Outcome: deny, scoped, warn, dryrun, others. If it is
 	// not the Constraint's, the Constraint's EnforcementActions do not speak of it.
 	EnforcementAction string
+	// Reason says what rules the object out if the outcome is NotMatched.
+	Reason string
 }
 
 // Rejection is a template, constraint or ExpansionTemplate that cannot be evaluated

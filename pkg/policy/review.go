@@ -30,6 +30,7 @@ type Object struct {
 	kind      Kind
 	obj       *unstructured.Unstructured
 	namespace *unstructured.Unstructured
+	request   *Request // nil if the object is judged because it exists
 
 	document map[string]any // made when the first constraint matches
 	// whole is the converted document.
@@ -52,7 +53,8 @@ func NewObject(kind Kind, obj, namespace *unstructured.Unstructured) *Object {
 }
 
 // review is input.review as it is in Gatekeeper's audit: an admission request that
-// has only kind, name, namespace and object. Everything else is there, but empty.
+// has only kind, name, namespace and object. Everything else is there, but empty,
+// unless it is a request.
 func (o *Object) review() map[string]any {
 	if o.document != nil {
 		return o.document
@@ -78,6 +80,9 @@ func (o *Object) review() map[string]any {
 	if o.namespace != nil {
 		o.document["namespaceObject"] = o.namespace.Object
 	}
+	if o.request != nil {
+		o.addRequest()
+	}
 	return o.document
 }
 
@@ -87,7 +92,10 @@ func Review(ctx context.Context, o *Object, constraints []*Constraint) []Verdict
 	verdicts := make([]Verdict, len(constraints))
 	for i, c := range constraints {
 		j := c.rule.judge(ctx, o)
-		verdicts[i] = Verdict{Constraint: c, Outcome: j.outcome, Violations: j.violations, Message: j.message, EnforcementAction: cmp.Or(j.action, c.EnforcementAction)}
+		verdicts[i] = Verdict{
+			Constraint: c, Outcome: j.outcome, Violations: j.violations, Message: j.message, Reason: j.reason,
+			EnforcementAction: cmp.Or(j.action, c.EnforcementAction),
+		}
 	}
 	return verdicts
 }

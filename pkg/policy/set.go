@@ -3,7 +3,9 @@ package policy
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 
@@ -40,6 +42,7 @@ type Inputs struct {
 // Set is an immutable snapshot of policies.
 type Set struct {
 	constraints []*Constraint
+	elsewhere   []*Constraint // enforced, but not by audits
 	rejections  []Rejection
 	templates   map[string]*template // by digest
 	digest      string
@@ -95,7 +98,7 @@ func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 	known := map[string]*Constraint{}
 	if previous != nil {
 		set.memo = previous.memo
-		for _, c := range previous.constraints {
+		for _, c := range slices.Concat(previous.constraints, previous.elsewhere) {
 			known[c.Digest] = c
 		}
 	}
@@ -118,15 +121,20 @@ func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 		set.templates[t.template.digest] = t.template
 	}
 	set.addConfig(&in)
+	// Constraints that the sets share keep theirs then.
+	if previous != nil && reflect.DeepEqual(previous.exclusions, set.exclusions) {
+		set.exclusions = previous.exclusions
+	}
 	set.addExpansions(in.ExpansionTemplates, previous)
 	for _, obj := range in.Constraints {
 		set.add(ctx, obj, byKind[obj.GetKind()], in.Inventory, known)
 	}
 	set.addAdmission(&in, previous, known)
 	sort.Slice(set.constraints, func(i, j int) bool { return less(set.constraints[i].ID, set.constraints[j].ID) })
+	sort.Slice(set.elsewhere, func(i, j int) bool { return less(set.elsewhere[i].ID, set.elsewhere[j].ID) })
 	sort.Slice(set.rejections, func(i, j int) bool { return less(set.rejections[i].ID, set.rejections[j].ID) })
 	parts := make([][]byte, 0, len(set.constraints)+len(set.rejections))
-	for _, c := range set.constraints {
+	for _, c := range slices.Concat(set.constraints, set.elsewhere) {
 		parts = append(parts, []byte(c.Digest))
 	}
 	for _, r := range set.rejections {
@@ -143,15 +151,7 @@ func kindOrName(t *compiled) string {
 	return t.obj.GetName()
 }
 
-func less(a, b ConstraintID) bool {
-	if a.Engine != b.Engine {
-		return a.Engine < b.Engine
-	}
-	if a.Kind != b.Kind {
-		return a.Kind < b.Kind
-	}
-	return a.Name < b.Name
-}
+func less(a, b ConstraintID) bool { return compareIDs(a, b) < 0 }
 
 // add compiles a constraint into the set. known are constraints by their digests.
 func (s *Set) add(ctx context.Context, obj *unstructured.Unstructured, t *compiled, inventory *Inventory, known map[string]*Constraint) {
@@ -180,10 +180,12 @@ func (s *Set) add(ctx context.Context, obj *unstructured.Unstructured, t *compil
 	}
 	c.addExpansion(s.expansion)
 	if old := known[c.Digest]; old != nil {
-		c = old.under(s.expansion) // with what the memo has of it
+		c = old.under(s) // with what the memo has of it
 	}
 	if audited {
 		s.constraints = append(s.constraints, c)
+	} else {
+		s.elsewhere = append(s.elsewhere, c)
 	}
 }
 

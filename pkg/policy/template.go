@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -47,10 +48,12 @@ type templateSpec struct {
 }
 
 type templateTarget struct {
-	Target string         `json:"target"`
-	Rego   string         `json:"rego"`
-	Libs   []string       `json:"libs"`
-	Code   []templateCode `json:"code"`
+	Target string `json:"target"`
+	// Operations of requests that the template is for, all if it is empty.
+	Operations []string       `json:"operations"`
+	Rego       string         `json:"rego"`
+	Libs       []string       `json:"libs"`
+	Code       []templateCode `json:"code"`
 }
 
 type templateCode struct {
@@ -63,6 +66,8 @@ type template struct {
 	kind    string
 	schema  *constraintSchema
 	program program
+	// operations of requests that it judges, all if it is empty.
+	operations []string
 	// digest of what the object says that matters.
 	digest string
 }
@@ -120,7 +125,13 @@ func compileTemplate(obj *unstructured.Unstructured, spec *templateSpec, digest 
 	if err != nil {
 		return nil, err
 	}
-	return &template{kind: kind, schema: schema, program: program, digest: digest}, nil
+	// That there is one target is checked with its program.
+	return &template{kind: kind, schema: schema, program: program, operations: spec.Targets[0].Operations, digest: digest}, nil
+}
+
+// handles tells whether the template judges requests of an operation.
+func (t *template) handles(operation string) bool {
+	return len(t.operations) == 0 || slices.Contains(t.operations, "*") || slices.Contains(t.operations, operation)
 }
 
 // compileProgram picks the program of a template and compiles it. CEL wins over Rego,

@@ -33,6 +33,8 @@ func TestDiscovery(t *testing.T) {
 		resource("auditruns", "auditrun", "AuditRun", "arun", false),
 		resource("clusterauditresults", "clusterauditresult", "ClusterAuditResult", "car", false),
 		resource("constraintsummaries", "constraintsummary", "ConstraintSummary", "csum", false),
+		{Name: "localreviews", SingularName: "localreview", Kind: "LocalReview", Namespaced: true, Verbs: metav1.Verbs{"create"}},
+		{Name: "reviews", SingularName: "review", Kind: "Review", Verbs: metav1.Verbs{"create"}},
 	}
 	var legacy metav1.APIResourceList
 	s.into(s.do(http.MethodGet, root, "application/json"), &legacy)

@@ -32,13 +32,15 @@ import (
 // server is a running server and the index behind it.
 type server struct {
 	testing.TB
-	db     *index.DB
-	now    atomic.Int64 // seconds that the clock of the index is ahead
-	ready  atomic.Bool
-	stale  atomic.Bool
-	config *rest.Config
-	client *versioned.Clientset
-	http   *http.Client
+	db    *index.DB
+	now   atomic.Int64 // seconds that the clock of the index is ahead
+	ready atomic.Bool
+	stale atomic.Bool
+	// policies that reviews are answered by, nil while these are loaded.
+	policies atomic.Pointer[policies]
+	config   *rest.Config
+	client   *versioned.Clientset
+	http     *http.Client
 }
 
 // Ready implements readonly.Readiness.
@@ -91,6 +93,7 @@ func startWith(t testing.TB, set func(*options.Options), change ...func(*server,
 	}
 	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{
 		Backend:  readonly.Backend{Index: s.db, Feed: feed.New(s.db), Readiness: s},
+		Reviews:  s.reviews(),
 		Observed: s.db,
 		Damaged:  s.db.Damaged,
 	}}

@@ -2,10 +2,11 @@
 // audit of a cluster against its policies found, how complete the audit is, and
 // what each constraint amounts to.
 //
-// The types are read-only for clients. They are served by policy-apiserver from
+// Findings, runs and summaries are read-only for clients. They are served by policy-apiserver from
 // its own index and are never stored in etcd. Findings are flat, like the
 // metrics API's NodeMetrics: there is no spec and no status, because nobody
-// declares a finding and no controller converges on one.
+// declares a finding and no controller converges on one. Reviews are questions:
+// they can be created, are answered, and are not kept.
 //
 // Besides the types the package holds the tables that everything else reads:
 // the selectable fields (SelectableField) and the printed columns (Column),

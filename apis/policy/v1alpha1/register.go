@@ -33,6 +33,7 @@ func Types() []runtime.Object {
 		&ClusterAuditResult{}, &ClusterAuditResultList{},
 		&AuditRun{}, &AuditRunList{},
 		&ConstraintSummary{}, &ConstraintSummaryList{},
+		&Review{}, &LocalReview{},
 	}
 }
 

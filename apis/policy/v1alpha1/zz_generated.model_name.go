@@ -74,6 +74,11 @@ func (in LastWriter) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in LocalReview) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.LocalReview"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in OwnerReference) OpenAPIModelName() string {
 	return "io.example.policy.v1alpha1.OwnerReference"
 }
@@ -81,6 +86,41 @@ func (in OwnerReference) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ResourceReference) OpenAPIModelName() string {
 	return "io.example.policy.v1alpha1.ResourceReference"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Review) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.Review"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewConstraint) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewConstraint"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewResource) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewResource"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewSpec) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewStatus) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewUser) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewUser"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewVerdict) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewVerdict"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

@@ -11,9 +11,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/cli"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
 	"k8s.io/component-base/logs"
@@ -22,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"policy.example.io/policy-apiserver/cmd/policy-apiserver/app/options"
+	"policy.example.io/policy-apiserver/cmd/policy-apiserver/app/reviewcmd"
 	"policy.example.io/policy-apiserver/pkg/access"
 	"policy.example.io/policy-apiserver/pkg/access/rbac"
 	"policy.example.io/policy-apiserver/pkg/apiserver"
@@ -29,7 +32,10 @@ import (
 	"policy.example.io/policy-apiserver/pkg/constraintcrd"
 	"policy.example.io/policy-apiserver/pkg/feed"
 	"policy.example.io/policy-apiserver/pkg/index"
+	"policy.example.io/policy-apiserver/pkg/policy"
 	"policy.example.io/policy-apiserver/pkg/registry/readonly"
+	"policy.example.io/policy-apiserver/pkg/registry/review"
+	engine "policy.example.io/policy-apiserver/pkg/review"
 	"policy.example.io/policy-apiserver/pkg/rows"
 	"policy.example.io/policy-apiserver/pkg/source"
 	"policy.example.io/policy-apiserver/pkg/source/cluster"
@@ -48,7 +54,10 @@ func NewCommand() (*cobra.Command, error) {
 		Short: "Audit a cluster or a directory against its policies and serve the findings",
 		Long: `policy-apiserver audits the objects of a cluster, or of a directory of manifests,
 against the policies that are among them, follows every change, and serves what
-it finds as read-only resources of the API group policy.example.io.`,
+it finds as read-only resources of the API group policy.example.io.
+
+policy-apiserver review asks the policies about manifests instead, and ends: see
+policy-apiserver review --help.`,
 		// Errors are printed once, by the caller, and without the usage text.
 		SilenceUsage: true,
 		Args:         cobra.NoArgs,
@@ -76,14 +85,25 @@ it finds as read-only resources of the API group policy.example.io.`,
 		width = 0 // not a terminal
 	}
 	cliflag.SetUsageAndHelpFunc(cmd, sets, width)
+	cmd.AddCommand(reviewcmd.New())
 	cmd.SetContext(genericapiserver.SetupSignalContext())
 	return cmd, nil
+}
+
+// Run runs the command that the arguments name and returns the exit status.
+func Run(cmd *cobra.Command, args []string) int {
+	cmd.SetArgs(args)
+	if named, _, err := cmd.Find(args); err == nil && named.Name() == reviewcmd.Name {
+		return reviewcmd.Run(cmd)
+	}
+	return cli.Run(cmd)
 }
 
 // runnableSource is a source that follows its changes while Run runs.
 type runnableSource interface {
 	source.Source
 	Run(ctx context.Context) error
+	Get(ctx context.Context, kind source.Kind, namespace, name string) (*unstructured.Unstructured, error)
 }
 
 // run runs the server until ctx is done.
@@ -119,7 +139,12 @@ func run(ctx context.Context, opts *options.Options) error {
 	if err != nil {
 		return err
 	}
-	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{Backend: backend, Observed: db, Damaged: db.Damaged}}
+	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{
+		Backend:  backend,
+		Reviews:  reviews(opts, auditor, src),
+		Observed: db,
+		Damaged:  db.Damaged,
+	}}
 	server, err := config.Complete().New()
 	if err != nil {
 		return err
@@ -174,6 +199,32 @@ func scopeViews(opts *options.Options, generic *genericapiserver.RecommendedConf
 	}
 	backend.Access, err = access.New(config)
 	return narrower, err
+}
+
+// reviews is what reviews are answered from.
+func reviews(opts *options.Options, auditor *audit.Auditor, src runnableSource) review.Backend {
+	_, isDir := opts.Directory()
+	backend := review.Backend{
+		Policies: func() (engine.Policies, error) {
+			policies, err := auditor.Policies()
+			if err != nil {
+				return nil, err // and not a nil pointer in an interface
+			}
+			return policies, nil
+		},
+		Read: func(ctx context.Context, kind policy.Kind, namespace, name string) (*unstructured.Unstructured, error) {
+			return src.Get(ctx, source.Kind(kind), namespace, name)
+		},
+		// The authorizer of a server without a cluster knows nothing of anybody else.
+		AskAuthorizer: !isDir,
+	}
+	if isDir {
+		backend.GuessKind = func(gvk schema.GroupVersionKind, inNamespace bool) (policy.Kind, bool) {
+			kind, known := directory.GuessKind(gvk, inNamespace)
+			return policy.Kind(kind), known
+		}
+	}
+	return backend
 }
 
 // openIndex opens the index of the data directory and explains what is in the

@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/component-base/cli"
 
 	"policy.example.io/policy-apiserver/pkg/generated/clientset/versioned"
 	"policy.example.io/policy-apiserver/pkg/index"
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	os.Exit(cli.Run(cmd))
+	os.Exit(Run(cmd, os.Args[1:]))
 }
 
 func command(t *testing.T, args ...string) *exec.Cmd {
@@ -261,4 +261,37 @@ func TestStandalone(t *testing.T) {
 		}
 	}
 	end()
+}
+
+// TestReview asks a server by posting reviews, and the same policies without a server:
+// the answers are the same, and so are the exit statuses.
+func TestReview(t *testing.T) {
+	policies, manifests := filepath.Join("..", "..", "..", "artifacts", "example", "policies"), filepath.Join("..", "..", "..", "artifacts", "example", "shop")
+	data := t.TempDir()
+	_, end := serve(t, policies, data)
+	defer end()
+	kubeconfig := filepath.Join(data, "kubeconfig")
+	ask := func(args ...string) (int, string) {
+		cmd := command(t, append([]string{"review", "-f", manifests, "--as=alice"}, args...)...)
+		out, err := cmd.Output()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+	offlineStatus, offline := ask("--policies", policies)
+	onlineStatus, online := ask("--kubeconfig", kubeconfig)
+	if offlineStatus != 1 || onlineStatus != 1 || offline != online || strings.Count(offline, "\n") != 20 {
+		t.Errorf("offline %d:\n%s\nonline %d:\n%s", offlineStatus, offline, onlineStatus, online)
+	}
+	if status, _ := ask("--policies", policies, "--enforcement-point=vap.k8s.io"); status != 0 {
+		t.Errorf("where nothing is enforced: %d", status)
+	}
+	if status, out := ask("--kubeconfig", kubeconfig, "--namespace=storefront"); status != 2 || strings.Contains(out, "payments") || !strings.Contains(out, "storefront/cart") {
+		t.Errorf("of one namespace: %d:\n%s", status, out)
+	}
+	if status, out := ask("--nonsense"); status != 2 || out != "" {
+		t.Errorf("a flag that is not known: %d:\n%s", status, out)
+	}
 }

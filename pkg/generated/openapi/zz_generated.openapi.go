@@ -85,8 +85,16 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.Finding{}.OpenAPIModelName():                schema_policy_apiserver_apis_policy_v1alpha1_Finding(ref),
 		v1alpha1.KindRun{}.OpenAPIModelName():                schema_policy_apiserver_apis_policy_v1alpha1_KindRun(ref),
 		v1alpha1.LastWriter{}.OpenAPIModelName():             schema_policy_apiserver_apis_policy_v1alpha1_LastWriter(ref),
+		v1alpha1.LocalReview{}.OpenAPIModelName():            schema_policy_apiserver_apis_policy_v1alpha1_LocalReview(ref),
 		v1alpha1.OwnerReference{}.OpenAPIModelName():         schema_policy_apiserver_apis_policy_v1alpha1_OwnerReference(ref),
 		v1alpha1.ResourceReference{}.OpenAPIModelName():      schema_policy_apiserver_apis_policy_v1alpha1_ResourceReference(ref),
+		v1alpha1.Review{}.OpenAPIModelName():                 schema_policy_apiserver_apis_policy_v1alpha1_Review(ref),
+		v1alpha1.ReviewConstraint{}.OpenAPIModelName():       schema_policy_apiserver_apis_policy_v1alpha1_ReviewConstraint(ref),
+		v1alpha1.ReviewResource{}.OpenAPIModelName():         schema_policy_apiserver_apis_policy_v1alpha1_ReviewResource(ref),
+		v1alpha1.ReviewSpec{}.OpenAPIModelName():             schema_policy_apiserver_apis_policy_v1alpha1_ReviewSpec(ref),
+		v1alpha1.ReviewStatus{}.OpenAPIModelName():           schema_policy_apiserver_apis_policy_v1alpha1_ReviewStatus(ref),
+		v1alpha1.ReviewUser{}.OpenAPIModelName():             schema_policy_apiserver_apis_policy_v1alpha1_ReviewUser(ref),
+		v1alpha1.ReviewVerdict{}.OpenAPIModelName():          schema_policy_apiserver_apis_policy_v1alpha1_ReviewVerdict(ref),
 		v1alpha1.RunProblem{}.OpenAPIModelName():             schema_policy_apiserver_apis_policy_v1alpha1_RunProblem(ref),
 		v1alpha1.SummaryTotals{}.OpenAPIModelName():          schema_policy_apiserver_apis_policy_v1alpha1_SummaryTotals(ref),
 		v1alpha1.Violation{}.OpenAPIModelName():              schema_policy_apiserver_apis_policy_v1alpha1_Violation(ref),
@@ -3762,6 +3770,57 @@ func schema_policy_apiserver_apis_policy_v1alpha1_LastWriter(ref common.Referenc
 	}
 }
 
+func schema_policy_apiserver_apis_policy_v1alpha1_LocalReview(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "LocalReview is a Review of objects in its own namespace only, so that a Role can grant it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata has the namespace.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "spec is the question. Its objects are in the namespace of the review: it is filled in where they do not say.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ReviewSpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "status is the answer, filled in by the server.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ReviewStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			v1.ObjectMeta{}.OpenAPIModelName(), v1alpha1.ReviewSpec{}.OpenAPIModelName(), v1alpha1.ReviewStatus{}.OpenAPIModelName()},
+	}
+}
+
 func schema_policy_apiserver_apis_policy_v1alpha1_OwnerReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -3862,6 +3921,548 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ResourceReference(ref common.R
 				Required: []string{"apiVersion", "kind", "name"},
 			},
 		},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_Review(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Review asks what the policies say of objects, before these exist or as they are. It is created like a SubjectAccessReview: the answer is in the status of what create returns, and nothing is stored.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is not used.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "spec is the question.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ReviewSpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "status is the answer, filled in by the server.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ReviewStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			v1.ObjectMeta{}.OpenAPIModelName(), v1alpha1.ReviewSpec{}.OpenAPIModelName(), v1alpha1.ReviewStatus{}.OpenAPIModelName()},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewConstraint(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewConstraint selects constraints.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"engine": {
+						SchemaProps: spec.SchemaProps{
+							Description: "engine of the constraints, Gatekeeper or ValidatingAdmissionPolicy. Any if it is empty.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "kind of the constraints; of ValidatingAdmissionPolicyBindings, the name of the policy.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name of the constraint, all of the kind if it is empty.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"kind"},
+			},
+		},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewResource(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewResource refers to an object.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "apiVersion of the object, with its group, for example apps/v1.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "kind of the object.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "namespace of the object, empty if it is in none.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name of the object.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"apiVersion", "kind", "name"},
+			},
+		},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewSpec is what is asked. Exactly one of object, objects and resource is given; in a DELETE, oldObject may be instead.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "object to judge. One of a namespaced kind that is in no namespace is taken for one in the namespace default.",
+							Ref:         ref(runtime.RawExtension{}.OpenAPIModelName()),
+						},
+					},
+					"objects": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "objects to judge, at most 100. Namespaces among them are those of the others.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(runtime.RawExtension{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resource refers to an object that exists. Who asks must have the right to get it. In an UPDATE and a DELETE it is the old object as well.",
+							Ref:         ref(v1alpha1.ReviewResource{}.OpenAPIModelName()),
+						},
+					},
+					"oldObject": {
+						SchemaProps: spec.SchemaProps{
+							Description: "oldObject is what an UPDATE replaces or a DELETE removes.",
+							Ref:         ref(runtime.RawExtension{}.OpenAPIModelName()),
+						},
+					},
+					"operation": {
+						SchemaProps: spec.SchemaProps{
+							Description: "operation of the request that the object is judged as part of: CREATE, which is the default, UPDATE or DELETE.\n\nPossible enum values:\n - `\"CREATE\"` creates the object.\n - `\"DELETE\"` removes oldObject.\n - `\"UPDATE\"` replaces oldObject by the object.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"CREATE", "DELETE", "UPDATE"},
+						},
+					},
+					"userInfo": {
+						SchemaProps: spec.SchemaProps{
+							Description: "userInfo is who makes that request: who asks, by default. Somebody else takes the right to impersonate them.",
+							Ref:         ref(v1alpha1.ReviewUser{}.OpenAPIModelName()),
+						},
+					},
+					"enforcementPoint": {
+						SchemaProps: spec.SchemaProps{
+							Description: "enforcementPoint whose constraints and actions are asked for, such as validation.gatekeeper.sh. All of them, by default. At audit.gatekeeper.sh objects are judged as the audit does, without operation and user.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"constraints": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "constraints to judge by: all, by default.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ReviewConstraint{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"explain": {
+						SchemaProps: spec.SchemaProps{
+							Description: "explain asks for verdicts of constraints that do not match as well, with what rules the object out.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"namespaceObjects": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "namespaceObjects are Namespaces of the objects, in place of those that exist.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(runtime.RawExtension{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			runtime.RawExtension{}.OpenAPIModelName(), v1alpha1.ReviewConstraint{}.OpenAPIModelName(), v1alpha1.ReviewResource{}.OpenAPIModelName(), v1alpha1.ReviewUser{}.OpenAPIModelName()},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewStatus is the answer.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"allowed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "allowed is true if no constraint that denies fails, and none that denies could not be judged.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"verdicts": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "verdicts, one for each object and constraint, in the order of the objects and then of the constraints. Constraints that do not match have one only if it was asked to explain.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ReviewVerdict{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"evaluated": {
+						SchemaProps: spec.SchemaProps{
+							Description: "evaluated is the number of verdicts of pass, fail and error.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"failed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "failed is the number of verdicts of fail.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"errors": {
+						SchemaProps: spec.SchemaProps{
+							Description: "errors is the number of verdicts of error.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"deferred": {
+						SchemaProps: spec.SchemaProps{
+							Description: "deferred is the number of verdicts of deferred.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"notes": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "notes say what the answer does not consider, or takes for granted.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"policyDigest": {
+						SchemaProps: spec.SchemaProps{
+							Description: "policyDigest identifies the policies that the objects were judged by.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"duration": {
+						SchemaProps: spec.SchemaProps{
+							Description: "duration of the review.",
+							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"allowed", "evaluated", "failed", "errors", "deferred", "duration"},
+			},
+		},
+		Dependencies: []string{
+			v1.Duration{}.OpenAPIModelName(), v1alpha1.ReviewVerdict{}.OpenAPIModelName()},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewUser(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewUser is who makes a request. Groups that every user is in are added as impersonation does.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"username": {
+						SchemaProps: spec.SchemaProps{
+							Description: "username of the user, or system:serviceaccount:NAMESPACE:NAME.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "uid of the user.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"groups": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "groups that the user is in.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"extra": {
+						SchemaProps: spec.SchemaProps{
+							Description: "extra is what else the authenticator says of the user.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type: []string{"array"},
+										Items: &spec.SchemaOrArray{
+											Schema: &spec.Schema{
+												SchemaProps: spec.SchemaProps{
+													Type:   []string{"string"},
+													Format: "",
+												},
+											},
+										},
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"username"},
+			},
+		},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewVerdict(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewVerdict is what one constraint says of one object.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"index": {
+						SchemaProps: spec.SchemaProps{
+							Description: "index of the object in objects, 0 if there is one object only.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resource is the object that was judged.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ResourceReference{}.OpenAPIModelName()),
+						},
+					},
+					"implied": {
+						SchemaProps: spec.SchemaProps{
+							Description: "implied is the object that was judged instead: the Pod that a workload makes. Messages of its verdicts begin with the mark [Implied by ...].",
+							Ref:         ref(v1alpha1.ResourceReference{}.OpenAPIModelName()),
+						},
+					},
+					"constraint": {
+						SchemaProps: spec.SchemaProps{
+							Description: "constraint that the object was judged by, and its generation.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ConstraintReference{}.OpenAPIModelName()),
+						},
+					},
+					"enforcementAction": {
+						SchemaProps: spec.SchemaProps{
+							Description: "enforcementAction is the constraint's: deny, warn, dryrun, audit or scoped.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"enforcementActions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "enforcementActions are those at the enforcement point, sorted.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"result": {
+						SchemaProps: spec.SchemaProps{
+							Description: "result is what the constraint says.\n\nPossible enum values:\n - `\"deferred\"` means that the evaluation needs what is not there.\n - `\"error\"` means that the object could not be evaluated.\n - `\"fail\"` means that the object violates the constraint.\n - `\"notMatched\"` means that the constraint is not for the object.\n - `\"pass\"` means that the object complies.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"deferred", "error", "fail", "notMatched", "pass"},
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "message says why the result is error or deferred.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"violations": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "violations are what the policy says is wrong. Empty unless result is fail.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.Violation{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"truncated": {
+						SchemaProps: spec.SchemaProps{
+							Description: "truncated is true if messages, details or violations were cut.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "reason says what rules the object out if the result is notMatched.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"index", "resource", "constraint", "enforcementAction", "result"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ConstraintReference{}.OpenAPIModelName(), v1alpha1.ResourceReference{}.OpenAPIModelName(), v1alpha1.Violation{}.OpenAPIModelName()},
 	}
 }
 

@@ -77,7 +77,7 @@ func (c *compilation) compile(src Source) {
 	if src.Native {
 		declared.HasParams, declared.HasAuthorizer = src.HasParams, true
 	} else {
-		c.predefine(variableAnyObject, "object")
+		c.predefine(variableAnyObject, "object == null ? oldObject : object") // null in a DELETE
 		c.predefine(variableParams, "params."+parametersKey)
 	}
 	c.checkNames(src)

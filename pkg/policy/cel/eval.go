@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	admissioncel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 )
 
@@ -37,6 +39,30 @@ type Input struct {
 	// them empty.
 	Resource  schema.GroupVersionResource
 	Operation string
+	// Request is nil if an object that exists is judged.
+	Request *Request
+}
+
+// Request is what a request has besides its object, which is nil in a DELETE.
+type Request struct {
+	// OldObject is nil in a CREATE.
+	OldObject *unstructured.Unstructured
+	User      User
+	// Options of the operation as a document, nil if there are none.
+	Options map[string]any
+	DryRun  bool
+	// Authorizer that native programs may ask, nil if there is none.
+	Authorizer Asker
+}
+
+// Asker is an authorizer that tells what the user of a request may do.
+type Asker = authorizer.UnconditionalAuthorizer
+
+// User makes a request.
+type User struct {
+	Name, UID string
+	Groups    []string
+	Extra     map[string][]string
 }
 
 // Violation is a validation that does not hold.
@@ -96,23 +122,22 @@ type evaluation struct {
 }
 
 func (p *Program) newEvaluation(ctx context.Context, in Input) (*evaluation, error) {
-	namespace := in.Object.GetNamespace()
-	if p.source.Native && in.Resource.Group == "" && in.Resource.Resource == "namespaces" {
-		// Requests for a Namespace are requests in it.
-		namespace = in.Object.GetName()
-	}
-	gvk := in.Object.GroupVersionKind()
-	attr := &admission.VersionedAttributes{
-		Attributes: admission.NewAttributesRecord(in.Object, nil, gvk, namespace, in.Object.GetName(),
-			in.Resource, "", admission.Operation(in.Operation), nil, false, &user.DefaultInfo{}),
-		VersionedObject: admission.NewLazyObject(in.Object),
-		VersionedKind:   gvk,
-	}
+	attr := p.attributes(&in)
 	e := &evaluation{
 		Program: p,
 		ctx:     ctx,
 		attr:    attr,
-		request: admissioncel.CreateAdmissionRequest(attr, metav1.GroupVersionResource(in.Resource), metav1.GroupVersionKind(gvk)),
+		request: admissioncel.CreateAdmissionRequest(attr, metav1.GroupVersionResource(in.Resource), metav1.GroupVersionKind(attr.VersionedKind)),
+	}
+	if in.Request != nil && p.source.Native {
+		e.bindings.Authorizer = in.Request.Authorizer
+	}
+	if in.Request != nil && in.Request.Options != nil {
+		data, err := json.Marshal(in.Request.Options)
+		if err != nil {
+			return nil, fmt.Errorf("options of the request: %w", err)
+		}
+		e.request.Options.Raw = data
 	}
 	if p.ReadsNamespace && in.Namespace != nil {
 		ns := &corev1.Namespace{}
@@ -124,6 +149,39 @@ func (p *Program) newEvaluation(ctx context.Context, in Input) (*evaluation, err
 	var err error
 	e.bindings.VersionedParams, err = p.bindParams(in.Params)
 	return e, err
+}
+
+// attributes of the request that is judged, or of none.
+func (p *Program) attributes(in *Input) *admission.VersionedAttributes {
+	subject, request := in.Object, in.Request
+	if request == nil {
+		request = &Request{}
+	}
+	if subject == nil {
+		subject = request.OldObject
+	}
+	namespace := subject.GetNamespace()
+	if p.source.Native && in.Resource.Group == "" && in.Resource.Resource == "namespaces" {
+		// Requests for a Namespace are requests in it.
+		namespace = subject.GetName()
+	}
+	who := &user.DefaultInfo{Name: request.User.Name, UID: request.User.UID, Groups: request.User.Groups, Extra: request.User.Extra}
+	// A nil pointer in an interface is not nil.
+	var object, oldObject runtime.Object
+	if in.Object != nil {
+		object = in.Object
+	}
+	if request.OldObject != nil {
+		oldObject = request.OldObject
+	}
+	gvk := subject.GroupVersionKind()
+	return &admission.VersionedAttributes{
+		Attributes: admission.NewAttributesRecord(object, oldObject, gvk, namespace, subject.GetName(),
+			in.Resource, "", admission.Operation(in.Operation), nil, request.DryRun, who),
+		VersionedObject:    admission.NewLazyObject(object),
+		VersionedOldObject: admission.NewLazyObject(oldObject),
+		VersionedKind:      gvk,
+	}
 }
 
 // params are read as they are. Without ToUnstructured they would be marshalled for

@@ -167,3 +167,12 @@ func (s *sizes) measure(t *Template) size {
 	s.of[t] = n
 	return n
 }
+
+// MadeOf returns the kinds of what may be made of an object of exactly this kind.
+func (s *System) MadeOf(gvk schema.GroupVersionKind) []schema.GroupVersionKind {
+	var kinds []schema.GroupVersionKind
+	for _, t := range s.forKind[gvk] {
+		kinds = append(kinds, s.makes[t]...)
+	}
+	return kinds
+}

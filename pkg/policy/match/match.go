@@ -159,21 +159,38 @@ func listed(list []string, value string) bool {
 // Matches tells whether an object is selected. namespace is its Namespace, nil if it
 // has none or it is not known.
 func (m *Matcher) Matches(obj, namespace *unstructured.Unstructured, source Source) (bool, error) {
+	field, err := m.Excludes(obj, namespace, source)
+	return field == "" && err == nil, err
+}
+
+// Excludes returns the field that rules an object out, "" if it is selected.
+func (m *Matcher) Excludes(obj, namespace *unstructured.Unstructured, source Source) (field string, err error) {
 	gk := obj.GroupVersionKind().GroupKind()
 	isNamespace := gk == namespaceKind
 	namespaceName, inNamespace := namespaceOf(obj, namespace, isNamespace)
 	switch {
-	case !m.selectsGroupKind(gk),
-		!m.selectsScope(obj, namespace, isNamespace),
-		inNamespace && len(m.spec.Namespaces) > 0 && !anyWildcard(m.spec.Namespaces, namespaceName),
-		inNamespace && anyWildcard(m.spec.ExcludedNamespaces, namespaceName),
-		m.labelSelector != nil && !m.labelSelector.Matches(labels.Set(obj.GetLabels())):
-		return false, nil
+	case !m.selectsGroupKind(gk):
+		return "spec.match.kinds", nil
+	case !m.selectsScope(obj, namespace, isNamespace):
+		return "spec.match.scope", nil
+	case inNamespace && len(m.spec.Namespaces) > 0 && !anyWildcard(m.spec.Namespaces, namespaceName):
+		return "spec.match.namespaces", nil
+	case inNamespace && anyWildcard(m.spec.ExcludedNamespaces, namespaceName):
+		return "spec.match.excludedNamespaces", nil
+	case m.labelSelector != nil && !m.labelSelector.Matches(labels.Set(obj.GetLabels())):
+		return "spec.match.labelSelector", nil
 	}
-	if ok, err := m.selectsNamespace(obj, namespace, isNamespace); !ok || err != nil {
-		return false, err
+	switch ok, err := m.selectsNamespace(obj, namespace, isNamespace); {
+	case err != nil:
+		return "", err
+	case !ok:
+		return "spec.match.namespaceSelector", nil
+	case !m.selectsName(obj):
+		return "spec.match.name", nil
+	case !m.selectsSource(source):
+		return "spec.match.source", nil
 	}
-	return m.selectsName(obj) && m.selectsSource(source), nil
+	return "", nil
 }
 
 // CanMatch tells whether an object of a kind may be selected of which no more is known

@@ -1,11 +1,10 @@
-// Package vap judges objects that exist by ValidatingAdmissionPolicies and their
-// bindings.
+// Package vap judges objects by ValidatingAdmissionPolicies and their bindings.
 //
-// An object is judged as if it were created, or else updated, just as it is: by
-// the rules of the kube-apiserver for what a policy and its binding match, which
+// An object that exists is judged as if it were created, or else updated, just as it
+// is: by the rules of the kube-apiserver for what a policy and its binding match, which
 // params there are, and what the failurePolicy means. What only a request has is
 // not made up: a policy that reads the user, the old object or the authorizer is
-// Deferred.
+// Deferred. The object of a request is judged with what the request has.
 //
 // Invariants:
 //

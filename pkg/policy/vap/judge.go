@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
 
 	"policy.example.io/policy-apiserver/pkg/policy/cel"
 )
@@ -28,7 +29,8 @@ const (
 	Fail
 	// Error means that the object could not be evaluated.
 	Error
-	// Deferred means that the policy needs what only a request has.
+	// Deferred means that the policy needs what is not there: of an object that
+	// exists, what only a request has.
 	Deferred
 )
 
@@ -41,6 +43,8 @@ type Verdict struct {
 	// Message says why Outcome is Error or Deferred. If Outcome is Fail, it says
 	// which expressions could not be evaluated besides.
 	Message string
+	// Reason says why Outcome is NotMatched.
+	Reason string
 }
 
 // Params finds the objects that bindings take their params from. What it returns
@@ -61,20 +65,31 @@ const notFound = "failed to configure binding: no params found for policy bindin
 
 // Judge judges an object. params is used only if ParamKind returns a kind.
 func (b *Binding) Judge(ctx context.Context, s Subject, params Params) Verdict {
-	operation, ok, err := b.matches(&s)
+	operation, why, err := b.matches(&s)
 	switch {
 	case err != nil:
 		return failed(err)
-	case !ok:
-		return Verdict{Outcome: NotMatched}
-	case b.Policy.deferred != "":
-		return Verdict{Outcome: Deferred, Message: b.Policy.deferred}
+	case why != "":
+		return Verdict{Outcome: NotMatched, Reason: why}
+	}
+	needs := b.Policy.deferred
+	if s.Request != nil {
+		needs = ""
+		if s.Request.Authorizer == nil {
+			needs = b.Policy.deferredRequest
+		}
+	}
+	if needs != "" {
+		return Verdict{Outcome: Deferred, Message: needs}
+	}
+	in := cel.Input{Object: s.Object, Resource: s.Resource, Operation: string(operation), Request: s.Request}
+	if operation == admission.Delete {
+		in.Object = nil
 	}
 	if versions := b.Policy.match.otherVersions(s.attributes(operation)); len(versions) > 0 {
 		return Verdict{Outcome: Deferred, Message: fmt.Sprintf("policy %s: spec.matchConstraints.resourceRules name %s of %s, to which a kube-apiserver converts objects, and the object is read as %s; name that version",
 			b.Policy.Name, strings.Join(versions, ", "), s.Resource.GroupResource(), s.Resource.Version)}
 	}
-	in := cel.Input{Object: s.Object, Resource: s.Resource, Operation: string(operation)}
 	if s.Namespaced {
 		in.Namespace = s.Namespace
 		if in.Namespace == nil && b.Policy.program.ReadsNamespace {
@@ -172,6 +187,8 @@ func (b *Binding) evaluate(ctx context.Context, in cel.Input, params []*unstruct
 		v.Outcome = Error
 	case matched:
 		v.Outcome = Pass
+	default:
+		v.Reason = whyConditions
 	}
 	return v
 }

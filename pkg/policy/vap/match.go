@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+
+	"policy.example.io/policy-apiserver/pkg/policy/cel"
 )
 
 // Subject is an object to be judged.
@@ -21,6 +23,28 @@ type Subject struct {
 	// Resource that the object was read from.
 	Resource   schema.GroupVersionResource
 	Namespaced bool
+	// Operation of the request whose object it is, empty if it is judged because it
+	// exists. In a DELETE, Object is the one that goes.
+	Operation string
+	// Request is what there is of the request besides. It is nil if Operation is empty.
+	Request *cel.Request
+}
+
+// operations of the requests that the subject is judged as the object of, by
+// preference.
+func (s *Subject) operations() []admission.Operation {
+	if s.Operation == "" {
+		return operations()
+	}
+	return []admission.Operation{admission.Operation(s.Operation)}
+}
+
+// oldObject returns the object that a request replaces, nil if there is none.
+func (s *Subject) oldObject() *unstructured.Unstructured {
+	if s.Request == nil {
+		return nil
+	}
+	return s.Request.OldObject
 }
 
 // namespace of a request for the subject. Requests for a Namespace are in it.
@@ -157,13 +181,23 @@ func (m *matcher) needsNamespace() bool {
 	return m != nil && m.namespaceSelector != nil && !m.namespaceSelector.Empty()
 }
 
+// matchesObject tells whether the objectSelector selects an object or the one that it
+// replaces.
+func (m *matcher) matchesObject(s *Subject) bool {
+	if m.objectSelector == nil || m.objectSelector.Matches(labels.Set(s.Object.GetLabels())) {
+		return true
+	}
+	old := s.oldObject()
+	return old != nil && m.objectSelector.Matches(labels.Set(old.GetLabels()))
+}
+
 // matchesSelectors tells whether the selectors select an object. The error says
 // that its Namespace is not known.
 func (m *matcher) matchesSelectors(s *Subject) (bool, error) {
 	if m == nil {
 		return true, nil
 	}
-	if m.objectSelector != nil && !m.objectSelector.Matches(labels.Set(s.Object.GetLabels())) {
+	if !m.matchesObject(s) {
 		return false, nil
 	}
 	switch {
@@ -214,32 +248,49 @@ func (s *Subject) attributes(operation admission.Operation) admission.Attributes
 	return admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, s.namespace(), s.Object.GetName(), s.Resource, "", operation, nil, false, nil)
 }
 
-// matches tells whether policy and binding match an object, and of which operation
-// the request is that they match.
-func (b *Binding) matches(s *Subject) (operation admission.Operation, ok bool, err error) {
+// Why an object is not matched.
+const (
+	whyExempt          = "policies do not apply to policies"
+	whyPolicyRules     = "spec.matchConstraints of the policy has no rule for it"
+	whyBindingRules    = "spec.matchResources of the binding has no rule for it"
+	whyPolicySelector  = "a selector in spec.matchConstraints of the policy does not select it"
+	whyBindingSelector = "a selector in spec.matchResources of the binding does not select it"
+	whyConditions      = "a match condition of the policy is false"
+)
+
+// matches tells of which operation the request is by which policy and binding match an
+// object, or why they do not.
+func (b *Binding) matches(s *Subject) (operation admission.Operation, why string, err error) {
 	if isExempt(s.Resource) {
-		return "", false, nil
+		return "", whyExempt, nil
 	}
-	for _, o := range operations() {
+	why = whyPolicyRules
+	for _, o := range s.operations() {
 		attr := s.attributes(o)
-		if b.Policy.match.matchesResource(attr) && b.match.matchesResource(attr) {
+		if !b.Policy.match.matchesResource(attr) {
+			continue
+		}
+		why = whyBindingRules
+		if b.match.matchesResource(attr) {
 			operation = o
 			break
 		}
 	}
 	if operation == "" {
-		return "", false, nil
+		return "", why, nil
 	}
 	// One selector that does not match is enough, whatever the other needs.
 	byPolicy, policyErr := b.Policy.match.matchesSelectors(s)
 	byBinding, bindingErr := b.match.matchesSelectors(s)
 	switch {
-	case !byPolicy && policyErr == nil, !byBinding && bindingErr == nil:
-		return "", false, nil
+	case !byPolicy && policyErr == nil:
+		return "", whyPolicySelector, nil
+	case !byBinding && bindingErr == nil:
+		return "", whyBindingSelector, nil
 	case policyErr != nil:
-		return "", false, fmt.Errorf("policy %s: spec.matchConstraints: %w", b.Policy.Name, policyErr)
+		return "", "", fmt.Errorf("policy %s: spec.matchConstraints: %w", b.Policy.Name, policyErr)
 	case bindingErr != nil:
-		return "", false, fmt.Errorf("spec.matchResources: %w", bindingErr)
+		return "", "", fmt.Errorf("spec.matchResources: %w", bindingErr)
 	}
-	return operation, true, nil
+	return operation, "", nil
 }

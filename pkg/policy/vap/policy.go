@@ -32,8 +32,9 @@ type Policy struct {
 	program   *cel.Program
 	// ignore is true if failurePolicy is Ignore.
 	ignore bool
-	// deferred says what the policy needs that only a request has.
-	deferred string
+	// deferred says what the policy needs that only a request has, deferredRequest
+	// what of it a request without an authorizer does not have either.
+	deferred, deferredRequest string
 }
 
 // CompilePolicy compiles a policy. The error joins everything that is wrong with
@@ -61,7 +62,12 @@ func CompilePolicy(obj *unstructured.Unstructured) (*Policy, error) {
 		gvk := schema.FromAPIVersionAndKind(spec.ParamKind.APIVersion, spec.ParamKind.Kind)
 		p.paramKind = &gvk
 	}
-	p.deferred = needs(program)
+	if reads := needs(program, cel.UserInfo, cel.OldObject, cel.Authorizer); reads != "" {
+		p.deferred = "the policy needs what only a request has: " + reads
+	}
+	if reads := needs(program, cel.Authorizer); reads != "" {
+		p.deferredRequest = "the policy asks the authorizer, and there is none here: " + reads
+	}
 	return p, nil
 }
 
@@ -114,10 +120,10 @@ func source(spec *admissionregistrationv1.ValidatingAdmissionPolicySpec) cel.Sou
 	return src
 }
 
-// needs says what a program reads that only a request has.
-func needs(program *cel.Program) string {
+// needs says which of several things a program reads, and where.
+func needs(program *cel.Program, things ...string) string {
 	var reads []string
-	for _, what := range []string{cel.UserInfo, cel.OldObject, cel.Authorizer} {
+	for _, what := range things {
 		places := program.Places(what)
 		for i := range places {
 			places[i] = "spec." + places[i]
@@ -126,10 +132,7 @@ func needs(program *cel.Program) string {
 			reads = append(reads, fmt.Sprintf("%s (in %s)", what, strings.Join(places, ", ")))
 		}
 	}
-	if len(reads) == 0 {
-		return ""
-	}
-	return "the policy needs what only a request has: " + strings.Join(reads, ", ")
+	return strings.Join(reads, ", ")
 }
 
 // belowSpec prefixes the parts of an error of the compiler with spec.

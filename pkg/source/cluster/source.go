@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -139,6 +141,12 @@ func New(cfg *rest.Config, opts Options) (*Source, error) {
 func (s *Source) Inventory(ctx context.Context) (*source.Inventory, error) {
 	inventory, _, err := s.discover(ctx)
 	return inventory, err
+}
+
+// Get returns an object as it is now. namespace is empty for kinds that are in none. The
+// error is the API server's.
+func (s *Source) Get(ctx context.Context, kind source.Kind, namespace, name string) (*unstructured.Unstructured, error) {
+	return s.dynamic.Resource(kind.GroupVersionResource()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // Changed implements source.Source. Without Run it never gets a value.

@@ -31,8 +31,10 @@ type manifest struct {
 	json []byte
 	// hash of json, as a resource version.
 	hash string
-	// place within the file.
-	place string
+	// place within the file, the line on which its document begins, and how many
+	// manifests are before it.
+	place          string
+	line, position int
 	// defines is set for a CustomResourceDefinition.
 	defines *definition
 }
@@ -82,7 +84,11 @@ func parse(data []byte) parsed {
 			continue
 		}
 		if value != nil {
+			before := len(p.manifests)
 			p.addValue(doc.place(), value, schema.GroupVersionKind{})
+			for i := before; i < len(p.manifests); i++ {
+				p.manifests[i].line, p.manifests[i].position = doc.line, i
+			}
 		}
 	}
 	return p

@@ -22,7 +22,8 @@ import (
 // object is a manifest as a cluster would have it.
 type object struct {
 	*manifest
-	key source.ObjectKey
+	key  source.ObjectKey
+	file string // empty if it is made up
 }
 
 func (o *object) namespacedName() types.NamespacedName {
@@ -145,11 +146,11 @@ func (b *builder) add(f *file, m *manifest) {
 		})
 		return
 	}
-	b.put(key, m, f.name+", "+m.place)
+	b.put(key, m, f.name+", "+m.place).file = f.name
 }
 
 // put adds an object.
-func (b *builder) put(key types.NamespacedName, m *manifest, place string) {
+func (b *builder) put(key types.NamespacedName, m *manifest, place string) *object {
 	gk := m.gvk.GroupKind()
 	uid := m.uid
 	if uid == "" || b.uids[uid] { // a copy of an object's manifest has its uid
@@ -162,6 +163,7 @@ func (b *builder) put(key types.NamespacedName, m *manifest, place string) {
 		b.snapshot.objects[gk] = objectMap{}
 	}
 	b.snapshot.objects[gk][key] = o
+	return o
 }
 
 // addNamespaces makes up the Namespaces that objects are in and no manifest

@@ -12,3 +12,7 @@ type AuditRunExpansion interface{}
 type ClusterAuditResultExpansion interface{}
 
 type ConstraintSummaryExpansion interface{}
+
+type LocalReviewExpansion interface{}
+
+type ReviewExpansion interface{}

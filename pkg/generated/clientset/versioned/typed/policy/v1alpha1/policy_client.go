@@ -19,6 +19,8 @@ type PolicyV1alpha1Interface interface {
 	AuditRunsGetter
 	ClusterAuditResultsGetter
 	ConstraintSummariesGetter
+	LocalReviewsGetter
+	ReviewsGetter
 }
 
 // PolicyV1alpha1Client is used to interact with features provided by the policy.example.io group.
@@ -40,6 +42,14 @@ func (c *PolicyV1alpha1Client) ClusterAuditResults() ClusterAuditResultInterface
 
 func (c *PolicyV1alpha1Client) ConstraintSummaries() ConstraintSummaryInterface {
 	return newConstraintSummaries(c)
+}
+
+func (c *PolicyV1alpha1Client) LocalReviews(namespace string) LocalReviewInterface {
+	return newLocalReviews(c, namespace)
+}
+
+func (c *PolicyV1alpha1Client) Reviews() ReviewInterface {
+	return newReviews(c)
 }
 
 // NewForConfig creates a new PolicyV1alpha1Client for the given config.

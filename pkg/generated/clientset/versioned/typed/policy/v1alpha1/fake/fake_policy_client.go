@@ -31,6 +31,14 @@ func (c *FakePolicyV1alpha1) ConstraintSummaries() v1alpha1.ConstraintSummaryInt
 	return newFakeConstraintSummaries(c)
 }
 
+func (c *FakePolicyV1alpha1) LocalReviews(namespace string) v1alpha1.LocalReviewInterface {
+	return newFakeLocalReviews(c, namespace)
+}
+
+func (c *FakePolicyV1alpha1) Reviews() v1alpha1.ReviewInterface {
+	return newFakeReviews(c)
+}
+
 // RESTClient returns a RESTClient that is used to communicate
 // with API server by this client implementation.
 func (c *FakePolicyV1alpha1) RESTClient() rest.Interface {
