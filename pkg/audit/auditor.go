@@ -27,6 +27,8 @@ type Config struct {
 	// Workers is the number of objects evaluated at the same time. 0 means one for
 	// each core.
 	Workers int
+	// RegoAllowNet are the hosts that policies in Rego may reach, * for all.
+	RegoAllowNet []string
 	// Clock is the real one if nil.
 	Clock clock.WithTicker
 	// EnsureConstraintKind makes sure that constraints of a template can be created,
@@ -40,7 +42,9 @@ type Auditor struct {
 	index   *index.DB
 	clock   clock.WithTicker
 	workers int
-	ensure  func(ctx context.Context, template *unstructured.Unstructured) error
+	// allowNet are the hosts that policies may reach.
+	allowNet []string
+	ensure   func(ctx context.Context, template *unstructured.Unstructured) error
 
 	sets     *setRegistry
 	tracker  *tracker
@@ -67,6 +71,7 @@ func New(cfg Config) (*Auditor, error) {
 		index:    cfg.Index,
 		clock:    cfg.Clock,
 		workers:  cfg.Workers,
+		allowNet: cfg.RegoAllowNet,
 		ensure:   cfg.EnsureConstraintKind,
 		sets:     newSetRegistry(),
 		metrics:  processMetrics(),

@@ -306,6 +306,7 @@ func (p *planner) plan(ctx context.Context) {
 	if !ok {
 		return
 	}
+	inputs.AllowNet = p.a.allowNet
 	previous := p.set
 	set, moreProblems, ok := p.compile(ctx, &inputs.Inputs)
 	if !ok {

@@ -42,4 +42,7 @@ type program interface {
 // evaluator evaluates a program with the parameters of a constraint, in bounded time.
 type evaluator interface {
 	evaluate(ctx context.Context, o *Object) judgement
+	// withInventory returns the evaluator with what another one of the same program has
+	// of data.inventory, in which the program reads the same.
+	withInventory(other evaluator) evaluator
 }

@@ -136,6 +136,9 @@ type celEvaluator struct {
 	parameters any
 }
 
+// withInventory implements evaluator: CEL reads none.
+func (e *celEvaluator) withInventory(evaluator) evaluator { return e }
+
 func (e *celEvaluator) evaluate(ctx context.Context, o *Object) judgement {
 	ctx, cancel := withTimeout(ctx)
 	defer cancel()

@@ -74,6 +74,18 @@ type regoEvaluator struct {
 	number uint64
 }
 
+// withInventory implements evaluator. An older Inventory would be kept in memory for as
+// long as what the program reads of it stays the same.
+func (e *regoEvaluator) withInventory(other evaluator) evaluator {
+	o, ok := other.(*regoEvaluator)
+	if !ok || e.inventory == nil || o.inventory == nil || e.inventory.Inventory == o.inventory.Inventory {
+		return e
+	}
+	out := *e
+	out.inventory = o.inventory
+	return &out
+}
+
 // evaluate returns what the program says of an object, or has said of one that looks
 // the same to it.
 func (e *regoEvaluator) evaluate(ctx context.Context, o *Object) judgement {

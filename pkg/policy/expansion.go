@@ -76,14 +76,19 @@ func (c *Constraint) addExpansion(system *expand.System) {
 }
 
 // under returns a constraint of an earlier set as one of this set, in which audits see
-// the same of ExpansionTemplates and exclusions.
-func (c *Constraint) under(s *Set) *Constraint {
+// the same of ExpansionTemplates, exclusions and data.inventory. fresh is the same
+// constraint of this set without what is remembered of it.
+func (c *Constraint) under(s *Set, fresh *Constraint) *Constraint {
 	r, ok := c.rule.(*gatekeeperRule)
-	if !ok || r.exclusions == s.exclusions && (r.expansion == nil || r.expansion.system == s.expansion) {
+	if !ok {
+		return c
+	}
+	evaluator := r.evaluator.withInventory(fresh.rule.(*gatekeeperRule).evaluator)
+	if evaluator == r.evaluator && r.exclusions == s.exclusions && (r.expansion == nil || r.expansion.system == s.expansion) {
 		return c
 	}
 	rule, constraint := *r, *c
-	rule.exclusions, rule.expansion = s.exclusions, r.expansionBy(s.expansion)
+	rule.exclusions, rule.expansion, rule.evaluator = s.exclusions, r.expansionBy(s.expansion), evaluator
 	constraint.rule = &rule
 	return &constraint
 }

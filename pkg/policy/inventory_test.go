@@ -213,7 +213,7 @@ func TestInventory(t *testing.T) {
 	b.SetLabels(map[string]string{"c": "d"})
 	b.SetResourceVersion("2")
 	in.Inventory = load(t, first, nil, b, a)
-	if again := Compile(context.Background(), in, loaded); again.Constraints()[0] != loaded.Constraints()[0] {
+	if again := Compile(context.Background(), in, loaded); again.Digest() != loaded.Digest() {
 		t.Error("a change that the policy does not see makes a new constraint")
 	}
 	b = parse(t, ingress("other", "b", "y.example.com"))
@@ -413,5 +413,48 @@ func TestPickConfig(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("got the Config of %q, want %q", got, tc.want)
 		}
+	}
+}
+
+// TestInventoryIsNotKept changes what one program reads and another does not: the other
+// keeps what it remembers, and none of the objects of before.
+func TestInventoryIsNotKept(t *testing.T) {
+	services := strings.NewReplacer("{name: test}", "{name: services}", "kind: Test", "kind: Services").Replace(
+		testTemplate("package a\nviolation[{\"msg\": name}] { data.inventory.namespace[_].v1.Service[name].spec.x == 1 }"))
+	constraint := strings.Replace(testConstraint("d", "{}"), "kind: Test", "kind: Services", 1)
+	in := inputsOf(t, testTemplate(uniqueHost), testConstraint("c", "{}"), services, constraint)
+	first := Compile(t.Context(), in, nil)
+	if len(first.Rejections()) > 0 {
+		t.Fatalf("rejected: %+v", first.Rejections())
+	}
+	taken := parse(t, ingress("a", "taken", "x"))
+	service := parse(t, "{apiVersion: v1, kind: Service, metadata: {name: s, namespace: a}, spec: {x: 1}}")
+	in.Inventory = load(t, first, nil, taken)
+	before := Compile(t.Context(), in, first)
+	in.Inventory = load(t, before, nil, taken, service)
+	after := Compile(t.Context(), in, before)
+	evaluators := func(set *Set) map[string]*regoEvaluator {
+		out := map[string]*regoEvaluator{}
+		for _, c := range set.Constraints() {
+			out[c.ID.Kind] = c.rule.(*gatekeeperRule).evaluator.(*regoEvaluator)
+		}
+		return out
+	}
+	old, fresh := evaluators(before), evaluators(after)
+	if old["Test"].number != fresh["Test"].number || old["Services"].number == fresh["Services"].number {
+		t.Error("what is remembered of the program whose data has not changed is gone, or that of the other is not")
+	}
+	for kind, e := range fresh {
+		if e.inventory.Inventory != in.Inventory {
+			t.Errorf("%s keeps an older inventory", kind)
+		}
+	}
+	pod := NewObject(Kind{GroupVersionKind: ingressKind.GroupVersionKind, Namespaced: true}, parse(t, ingress("b", "mine", "x")), nil)
+	var got []string
+	for _, v := range Review(t.Context(), pod, after.Constraints()) {
+		got = append(got, verdictText(&v))
+	}
+	if diff := cmp.Diff([]string{"fail s", "fail host x is taken by taken"}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }

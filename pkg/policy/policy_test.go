@@ -351,3 +351,26 @@ func BenchmarkReview(b *testing.B) {
 		Review(context.Background(), subject(pod, nil), set.Constraints())
 	}
 }
+
+// TestAllowNet takes templates whose programs reach the network if hosts are allowed.
+func TestAllowNet(t *testing.T) {
+	in := inputsOf(t, testTemplate("package a\nviolation[{\"msg\": \"x\"}] { http.send({\"method\": \"GET\", \"url\": \"http://127.0.0.1:1\"}).status_code == 200 }"), testConstraint("c", "{}"))
+	refused := Compile(t.Context(), in, nil)
+	if len(refused.Constraints()) != 0 || len(refused.Rejections()) != 2 || !strings.Contains(refused.Rejections()[1].Message, "http.send: policies may not use this built-in function here, because it reaches the network, which the server allows for hosts that --rego-allow-net names") {
+		t.Errorf("constraints %v, rejections %+v", refused.Constraints(), refused.Rejections())
+	}
+	digests := map[string]bool{refused.Digest(): true}
+	for _, hosts := range [][]string{{"127.0.0.1"}, {"*"}, {"example.com"}} {
+		in.AllowNet = hosts
+		set := Compile(t.Context(), in, refused)
+		if len(set.Constraints()) != 1 || digests[set.Digest()] {
+			t.Errorf("%q: rejections %+v, digest %s of %v", hosts, set.Rejections(), set.Digest(), digests)
+			continue
+		}
+		digests[set.Digest()] = true
+		v := Review(t.Context(), NewObject(podResource, parse(t, podManifest), nil), set.Constraints())[0]
+		if v.Outcome != Error || !strings.Contains(v.Message, "http.send: ") {
+			t.Errorf("%q: %s", hosts, verdictText(&v))
+		}
+	}
+}

@@ -32,6 +32,9 @@ type Inputs struct {
 	// exist, and Params their objects.
 	ParamKinds []Kind
 	Params     []*unstructured.Unstructured
+	// AllowNet are the hosts that programs in Rego may reach, * for all. Templates whose
+	// programs reach the network are rejected without any.
+	AllowNet []string
 	// SyncSets and Configs are Gatekeeper's.
 	SyncSets, Configs []*unstructured.Unstructured
 	// Inventory has the objects of the kinds that InventoryViews of an earlier Set
@@ -93,7 +96,7 @@ type compiled struct {
 // Compile makes a Set. Programs of templates and constraints that previous, which may
 // be nil, has as well are taken from there, with what is remembered of them.
 func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
-	templates := compileTemplates(ctx, in.Templates, previous)
+	templates := compileTemplates(ctx, in.Templates, in.AllowNet, previous)
 	set := &Set{templates: map[string]*template{}, memo: newMemo()}
 	known := map[string]*Constraint{}
 	if previous != nil {
@@ -180,7 +183,7 @@ func (s *Set) add(ctx context.Context, obj *unstructured.Unstructured, t *compil
 	}
 	c.addExpansion(s.expansion)
 	if old := known[c.Digest]; old != nil {
-		c = old.under(s) // with what the memo has of it
+		c = old.under(s, c) // with what the memo has of it
 	}
 	if audited {
 		s.constraints = append(s.constraints, c)
@@ -190,7 +193,7 @@ func (s *Set) add(ctx context.Context, obj *unstructured.Unstructured, t *compil
 }
 
 // compileTemplates compiles templates on all cores, in the order of their names.
-func compileTemplates(ctx context.Context, objs []*unstructured.Unstructured, previous *Set) []compiled {
+func compileTemplates(ctx context.Context, objs []*unstructured.Unstructured, allowNet []string, previous *Set) []compiled {
 	out := make([]compiled, len(objs))
 	for i, obj := range objs {
 		out[i].obj = obj
@@ -200,7 +203,7 @@ func compileTemplates(ctx context.Context, objs []*unstructured.Unstructured, pr
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range out {
 		group.Go(func() error {
-			out[i].compile(ctx, previous)
+			out[i].compile(ctx, allowNet, previous)
 			return nil
 		})
 	}
@@ -209,7 +212,7 @@ func compileTemplates(ctx context.Context, objs []*unstructured.Unstructured, pr
 	return out
 }
 
-func (c *compiled) compile(ctx context.Context, previous *Set) {
+func (c *compiled) compile(ctx context.Context, allowNet []string, previous *Set) {
 	defer func() {
 		if r := recover(); r != nil {
 			c.template, c.err = nil, fmt.Errorf("compiling it panicked: %v", r)
@@ -223,11 +226,14 @@ func (c *compiled) compile(ctx context.Context, previous *Set) {
 		c.err = err
 		return
 	}
+	if len(allowNet) > 0 {
+		digest = withHosts(digest, allowNet)
+	}
 	if previous != nil && previous.templates[digest] != nil {
 		c.template = previous.templates[digest]
 		return
 	}
 	if c.err = ctx.Err(); c.err == nil {
-		c.template, c.err = compileTemplate(c.obj, spec, digest)
+		c.template, c.err = compileTemplate(c.obj, spec, allowNet, digest)
 	}
 }

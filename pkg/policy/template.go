@@ -94,6 +94,11 @@ func readTemplate(obj *unstructured.Unstructured) (*templateSpec, string, error)
 	return &spec, digest(parts...), nil
 }
 
+// withHosts returns the digest of a template that may reach hosts.
+func withHosts(template string, allowNet []string) string {
+	return digest([]byte(template), []byte(strings.Join(slices.Sorted(slices.Values(allowNet)), " ")))
+}
+
 func digest(parts ...[]byte) string { return hex.EncodeToString(sum(parts...)[:16]) }
 
 func sum(parts ...[]byte) []byte {
@@ -104,8 +109,8 @@ func sum(parts ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
-// compileTemplate compiles a template.
-func compileTemplate(obj *unstructured.Unstructured, spec *templateSpec, digest string) (*template, error) {
+// compileTemplate compiles a template, whose program may reach hosts.
+func compileTemplate(obj *unstructured.Unstructured, spec *templateSpec, allowNet []string, digest string) (*template, error) {
 	kind := spec.CRD.Spec.Names.Kind
 	if kind == "" {
 		return nil, errors.New("spec.crd.spec.names.kind is missing; it names the kind of the template's constraints")
@@ -121,7 +126,7 @@ func compileTemplate(obj *unstructured.Unstructured, spec *templateSpec, digest 
 	if err != nil {
 		return nil, err
 	}
-	program, err := compileProgram(spec, required)
+	program, err := compileProgram(spec, required, allowNet)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +143,7 @@ func (t *template) handles(operation string) bool {
 // and a legacy rego field over code of engine Rego: that one is v0, as is any version
 // but v1. Other engines do not matter if there is one that is known. required are the
 // kinds of data.inventory that the template names.
-func compileProgram(spec *templateSpec, required []schema.GroupVersionKind) (program, error) {
+func compileProgram(spec *templateSpec, required []schema.GroupVersionKind, allowNet []string) (program, error) {
 	if n := len(spec.Targets); n != 1 {
 		return nil, fmt.Errorf("spec.targets has %d entries; it must have exactly one, for %s", n, targetName)
 	}
@@ -169,6 +174,7 @@ func compileProgram(spec *templateSpec, required []schema.GroupVersionKind) (pro
 	if source == nil {
 		return nil, fmt.Errorf("spec.targets[0] has no program; give it rego, or code with an entry of engine %s or %s", engineRego, engineCEL)
 	}
+	source.AllowNet = allowNet
 	return newRegoProgram(*source, required)
 }
 

@@ -20,7 +20,13 @@ type Source struct {
 	Libs []string
 	// V1 is true for Rego v1 and false for v0.
 	V1 bool
+	// AllowNet are the hosts that the program may reach, AnyHost for all. Without any,
+	// built-in functions that reach the network are not there.
+	AllowNet []string
 }
+
+// AnyHost in Source.AllowNet stands for all hosts.
+const AnyHost = "*"
 
 // Program is a compiled program. It is immutable and may be evaluated by any
 // number of goroutines.
@@ -34,6 +40,8 @@ type Program struct {
 	// Inventory is what the program reads of data.inventory, nil if it does not refer
 	// to it.
 	Inventory *paths.Tree
+	// network is true if the program uses built-ins that reach the network.
+	network bool
 	// Nondeterministic is true if the program uses built-ins whose answer depends on
 	// more than their arguments, such as the clock.
 	Nondeterministic bool
@@ -55,38 +63,56 @@ const (
 	files    = "schemas can refer to files and to the network"
 	memory   = "a short call can take more memory than there is, which ends the process"
 	endless  = "a short call can take forever, and cannot be stopped"
+	network  = "it reaches the network, which the server allows for hosts that --rego-allow-net names"
 	refusing = ": policies may not use this built-in function here, because "
 )
 
-// externalData is a function that Gatekeeper adds.
-const externalData = "external_data"
+// Functions that reach the network.
+const (
+	httpSend     = "http.send"
+	lookupIPAddr = "net.lookup_ip_addr"
+	// externalData is a function that Gatekeeper adds.
+	externalData = "external_data"
+)
 
 // forbiddenBuiltins are built-in functions that programs may not use, and why.
 var forbiddenBuiltins = map[string]string{
 	"bits.lsh":                memory,
 	externalData:              reaches,
 	"graph.reachable_paths":   endless,
-	"http.send":               reaches,
+	httpSend:                  network,
 	"json.match_schema":       files,
 	"json.verify_schema":      files,
-	"net.lookup_ip_addr":      reaches,
+	lookupIPAddr:              network,
 	"opa.runtime":             reaches,
 	"rego.parse_module":       reaches,
 	"strings.render_template": memory,
 }
 
-// capabilities are those of OPA without the forbidden built-ins and the network.
-func capabilities() *ast.Capabilities {
+// capabilities are those of OPA without the forbidden built-ins and, but for some hosts,
+// the network.
+func capabilities(allowNet []string) *ast.Capabilities {
 	caps := ast.CapabilitiesForThisVersion()
-	caps.AllowNet = []string{}
-	caps.Builtins = slices.DeleteFunc(caps.Builtins, func(b *ast.Builtin) bool { return forbiddenBuiltins[b.Name] != "" })
+	caps.AllowNet = slices.Clone(allowNet)
+	switch {
+	case slices.Contains(allowNet, AnyHost):
+		caps.AllowNet = nil
+	case len(allowNet) == 0:
+		caps.AllowNet = []string{}
+	}
+	caps.Builtins = slices.DeleteFunc(caps.Builtins, func(b *ast.Builtin) bool {
+		return forbiddenBuiltins[b.Name] != "" && (len(allowNet) == 0 || !reachesNetwork(b.Name))
+	})
 	return caps
 }
+
+// reachesNetwork tells whether a built-in function reaches hosts of AllowNet.
+func reachesNetwork(name string) bool { return name == httpSend || name == lookupIPAddr }
 
 // Compile compiles a program. Errors name module, line and column, and say what
 // to do where that is known.
 func Compile(src Source) (*Program, error) {
-	options := ast.ParserOptions{RegoVersion: ast.RegoV0, Capabilities: capabilities()}
+	options := ast.ParserOptions{RegoVersion: ast.RegoV0, Capabilities: capabilities(src.AllowNet)}
 	if src.V1 {
 		options.RegoVersion = ast.RegoV1
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/storage"
@@ -43,7 +44,8 @@ const (
 	varDetails = ast.Var("details")
 )
 
-// Eval evaluates the program. A failing built-in is undefined, as in Gatekeeper.
+// Eval evaluates the program. A failing built-in is undefined, as in Gatekeeper, unless it
+// is one that reaches the network: what was not reached is not clean.
 // The violations are sorted and without duplicates; elements of violation without
 // msg are left out, as in Gatekeeper. The error says where in the program
 // evaluation failed. inventory is nil if there is none.
@@ -59,8 +61,13 @@ func (p *Program) Eval(ctx context.Context, review, parameters Value, inventory 
 	if inventory == nil {
 		inventory = NewInventory(nil)
 	}
+	var failures []topdown.Error
 	err = storage.Txn(ctx, inventory.store, storage.TransactionParams{}, func(txn storage.Transaction) error {
-		return topdown.NewQuery(p.query).
+		query := topdown.NewQuery(p.query)
+		if p.network {
+			query = query.WithBuiltinErrorList(&failures)
+		}
+		return query.
 			WithCompiler(p.compiler).
 			WithStore(inventory.store).
 			WithTransaction(txn).
@@ -76,6 +83,11 @@ func (p *Program) Eval(ctx context.Context, review, parameters Value, inventory 
 	})
 	if err != nil {
 		return nil, p.evalError(ctx, err)
+	}
+	for i := range failures {
+		if name, _, _ := strings.Cut(failures[i].Message, ":"); reachesNetwork(name) {
+			return nil, p.evalError(ctx, &failures[i])
+		}
 	}
 	return distinct(violations), nil
 }

@@ -104,6 +104,7 @@ func (p *Program) inspect(template *ast.Module) {
 			}
 			if builtin := ast.BuiltinMap[ref.String()]; builtin != nil && (builtin.Nondeterministic || readsClock[builtin.Name]) {
 				p.Nondeterministic = true
+				p.network = p.network || reachesNetwork(builtin.Name)
 			}
 			return false
 		})

@@ -47,6 +47,8 @@ type Options struct {
 	History time.Duration
 	// Workers is the number of objects evaluated at the same time; 0 means one a core.
 	Workers int
+	// RegoAllowNet are the hosts that policies in Rego may reach, * for all.
+	RegoAllowNet []string
 	// ScopedViews shows a finding only to who may get its object.
 	ScopedViews bool
 	// ScopedViewsNarrowing is rbac if only what the cluster's RBAC may grant is asked of
@@ -104,6 +106,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.WriteKubeconfig, "write-kubeconfig", o.WriteKubeconfig, "File to write a kubeconfig with administrator rights on this server to, once it serves. For --source=dir only.")
 	fs.DurationVar(&o.History, "history-window", o.History, "How long old revisions are kept, for the pages of a list and for watches that resume.")
 	fs.IntVar(&o.Workers, "audit-workers", o.Workers, "Number of objects that are evaluated at the same time. 0 means one for each core.")
+	fs.StringSliceVar(&o.RegoAllowNet, "rego-allow-net", o.RegoAllowNet, "Hosts that policies in Rego may reach with http.send and net.lookup_ip_addr; * is all. Without any, templates that use these functions are rejected.")
 	views := sets.FlagSet("scoped views")
 	views.BoolVar(&o.ScopedViews, "scoped-views", o.ScopedViews, "Show a finding only to who may get its object, or auditresults/unscoped. Without it, who may list findings sees all of them.")
 	views.StringVar(&o.ScopedViewsNarrowing, "scoped-views-narrowing", o.ScopedViewsNarrowing, "What the cluster's authorizer is asked about who may see what: rbac, only what RoleBindings and ClusterRoleBindings may grant; none, everything, which is for clusters whose users have rights by other means than RBAC and takes a question for each namespace and kind. With --source=dir it is none.")

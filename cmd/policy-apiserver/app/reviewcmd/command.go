@@ -44,7 +44,7 @@ type options struct {
 	output, failOn                        string
 	point                                 string
 	user                                  string
-	groups                                []string
+	groups, allowNet                      []string
 	explain                               bool
 }
 
@@ -76,6 +76,7 @@ and 2 if something could not be read or judged.`,
 	fs.StringVar(&o.point, "enforcement-point", o.point, "Judge by the constraints and actions of an enforcement point, such as validation.gatekeeper.sh. All of them if it is not set.")
 	fs.StringVar(&o.user, "as", o.user, "User who makes the requests that are judged. With --kubeconfig it takes the right to impersonate them.")
 	fs.StringSliceVar(&o.groups, "as-group", o.groups, "Groups of the user of --as.")
+	fs.StringSliceVar(&o.allowNet, "rego-allow-net", o.allowNet, "Hosts that policies of --policies in Rego may reach; * is all.")
 	fs.BoolVar(&o.explain, "explain", o.explain, "Print all verdicts, also of constraints that do not match, and why they do not.")
 	cmd.Flags().AddFlagSet(fs)
 	cliflag.SetUsageAndHelpFunc(cmd, sets, 0)
@@ -142,7 +143,7 @@ func (o *options) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	}
 	var ask reviewer
 	if o.policies != "" {
-		ask, err = newOffline(ctx, o.policies, inventory.Kinds, manifests)
+		ask, err = newOffline(ctx, o, inventory.Kinds, manifests)
 	} else {
 		ask, err = newOnline(o.kubeconfig, o.namespace)
 	}

@@ -28,10 +28,10 @@ var (
 	_ review.Policies = (*offline)(nil)
 )
 
-// newOffline reads the policies of a directory. kinds are those of what is judged, which
+// newOffline reads the policies of --policies. kinds are those of what is judged, which
 // win over those of the directory, as its objects do in data.inventory.
-func newOffline(ctx context.Context, path string, kinds []source.Kind, judged []directory.Manifest) (*offline, error) {
-	src, err := directory.New(path, directory.Options{})
+func newOffline(ctx context.Context, opts *options, kinds []source.Kind, judged []directory.Manifest) (*offline, error) {
+	src, err := directory.New(opts.policies, directory.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("--policies: %w", err)
 	}
@@ -41,7 +41,7 @@ func newOffline(ctx context.Context, path string, kinds []source.Kind, judged []
 		return nil, err
 	}
 	o.wrong = texts(inventory.Problems)
-	var in policy.Inputs
+	in := policy.Inputs{AllowNet: opts.allowNet}
 	for _, kind := range inventory.Kinds {
 		o.kinds[kind.GroupKind()] = kind
 		objects, err := src.Objects(kind.GroupKind())
@@ -84,7 +84,7 @@ func newOffline(ctx context.Context, path string, kinds []source.Kind, judged []
 		o.wrong = append(o.wrong, rejection.Message)
 	}
 	if len(o.set.At(policy.PointAll)) == 0 {
-		o.wrong = append(o.wrong, path+" has no constraints and no bindings to judge by")
+		o.wrong = append(o.wrong, opts.policies+" has no constraints and no bindings to judge by")
 	}
 	return o, ctx.Err()
 }
