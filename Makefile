@@ -8,8 +8,11 @@ MAKEFLAGS += --warn-undefined-variables --no-builtin-rules
 # What `make run` audits: a directory of manifests.
 SOURCE ?= artifacts/example
 
-# Flags of `make bench-query`; -help lists them.
+# Flags of `make bench-audit` and `make bench-query`; -help lists them.
 BENCH_FLAGS ?=
+
+# How many seeds `make faults` tests.
+SEEDS ?= 20
 
 VERSION := v0.1.0-dev+$(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X policy.example.io/policy-apiserver/pkg/version.version=$(VERSION)
@@ -39,17 +42,21 @@ build: ## Build bin/policy-apiserver.
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/policy-apiserver ./cmd/policy-apiserver
 
 .PHONY: test
-test: unit e2e ## Run all tests but differential.
+test: unit e2e faults ## Run all tests but differential.
 
 .PHONY: unit
 unit: ## Run go vet, and the unit and conformance tests under the race detector.
 	go vet ./...
 	$(if $(RACE),,@echo 'warning: no C compiler, so the tests run without the race detector' >&2)
-	go test $(RACE) -timeout 15m $$(go list ./... | grep -v '/test/e2e$$')
+	go test $(RACE) -timeout 15m $$(go list ./... | grep -v -e '/test/e2e$$' -e '/test/faults$$')
 
 .PHONY: e2e
 e2e: ## Run the tests on a real control plane, which the first run builds.
 	go test -count=1 -timeout 40m -v ./test/e2e
+
+.PHONY: faults
+faults: ## Run the tests with faults between the server and a real kube-apiserver (SEEDS=20).
+	go test -count=1 -timeout 60m ./test/faults -args -seeds $(SEEDS)
 
 .PHONY: bench
 bench: ## Run the benchmarks, one of them on a real control plane.
@@ -62,6 +69,10 @@ differential: ## Compare with Gatekeeper, which the first run downloads and buil
 .PHONY: bench-engine
 bench-engine: ## Compare how fast this engine and Gatekeeper's audit are.
 	cd test/differential && go run ./bench-engine
+
+.PHONY: bench-audit
+bench-audit: ## Compare audits of a real cluster with Gatekeeper's (BENCH_FLAGS='-objects 10000 -steady 2m').
+	cd test/differential && go run ./bench-audit $(BENCH_FLAGS)
 
 .PHONY: bench-query
 bench-query: ## Compare queries with custom resources in etcd (BENCH_FLAGS='-objects 100000').

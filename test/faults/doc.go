@@ -7,5 +7,5 @@
 // some time. When the faults end, its findings become what the objects and policies say,
 // and what a fresh audit finds.
 //
-//	go test -count=1 ./test/faults -args -seeds 200 -first 1
+//	make faults SEEDS=200
 package faults

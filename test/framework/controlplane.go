@@ -93,11 +93,11 @@ func (cp *ControlPlane) run(name, path string, args ...string) (*process, error)
 }
 
 func (cp *ControlPlane) startEtcd() error {
-	client, err := freePort()
+	client, err := FreePort()
 	if err != nil {
 		return err
 	}
-	peer, err := freePort()
+	peer, err := FreePort()
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (cp *ControlPlane) startAPIServer() error {
 	if err != nil {
 		return err
 	}
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return err
 	}

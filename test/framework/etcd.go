@@ -58,6 +58,9 @@ type etcdAnswer struct {
 	} `json:"kvs"`
 }
 
+// EtcdURL is where etcd serves clients, and its metrics.
+func (cp *ControlPlane) EtcdURL() string { return cp.etcdURL }
+
 // EtcdEntry is a key of etcd with its value.
 type EtcdEntry struct {
 	Key   string

@@ -45,7 +45,7 @@ func (s *Server) NewInstance(dir, url string) (*Instance, error) {
 		}
 	}
 	var err error
-	if i.port, err = freePort(); err != nil {
+	if i.port, err = FreePort(); err != nil {
 		return nil, err
 	}
 	i.Config = rest.CopyConfig(s.cp.Admin)
@@ -76,6 +76,9 @@ func (i *Instance) Start(args ...string) error {
 
 // Stop ends the instance with a signal and waits until it is gone.
 func (i *Instance) Stop(signal syscall.Signal) { i.process.stop(signal) }
+
+// PID of the instance.
+func (i *Instance) PID() int { return i.process.cmd.Process.Pid }
 
 // Log returns the end of what it has logged.
 func (i *Instance) Log() string { return i.process.tail() }

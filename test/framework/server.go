@@ -66,7 +66,7 @@ func (cp *ControlPlane) InstallServer(ctx context.Context) (*Server, error) {
 	if s.Cert, s.Key, err = cp.ca.issue("policy-apiserver", ServiceHost, nil, []string{ServiceHost}); err != nil {
 		return nil, err
 	}
-	if s.port, err = freePort(); err != nil {
+	if s.port, err = FreePort(); err != nil {
 		return nil, err
 	}
 	return s, s.register()
