@@ -39,14 +39,15 @@ const (
 	convergeWithin = 3 * time.Minute
 )
 
-// TestFaults tests the seeds.
-func TestFaults(t *testing.T) {
+// setUp starts a control plane with the kind of the constraints.
+func setUp(t *testing.T) (*framework.ControlPlane, *framework.Server) {
+	t.Helper()
 	ctx := context.Background()
 	cp, err := framework.StartControlPlane(ctx, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer cp.Stop()
+	t.Cleanup(cp.Stop)
 	server, err := cp.InstallServer(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +71,12 @@ func TestFaults(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, maker.Log())
 	}
+	return cp, server
+}
+
+// TestFaults tests the seeds.
+func TestFaults(t *testing.T) {
+	cp, server := setUp(t)
 	t.Run("seeds", func(t *testing.T) {
 		slots := make(chan struct{}, atOnce)
 		for seed := *first; seed < *first+int64(*seeds); seed++ {
@@ -94,8 +101,8 @@ type run struct {
 	events   []string
 }
 
-func testSeed(t *testing.T, cp *framework.ControlPlane, server *framework.Server, seed int64) {
-	ctx := t.Context()
+func newRun(t *testing.T, cp *framework.ControlPlane, server *framework.Server, seed int64) *run {
+	t.Helper()
 	core, err := kubernetes.NewForConfig(cp.Admin)
 	if err != nil {
 		t.Fatal(err)
@@ -108,25 +115,31 @@ func testSeed(t *testing.T, cp *framework.ControlPlane, server *framework.Server
 	if r.proxy, err = newProxy(cp.Admin, seed); err != nil {
 		t.Fatal(err)
 	}
-	defer r.proxy.Close()
+	t.Cleanup(r.proxy.Close)
 	if r.instance, err = server.NewInstance(t.TempDir(), r.proxy.URL); err != nil {
 		t.Fatal(err)
 	}
 	if r.client, err = versioned.NewForConfig(r.instance.Config); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.begin(ctx); err != nil {
+	if err := r.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := r.end(context.WithoutCancel(ctx)); err != nil {
+	t.Cleanup(func() {
+		if err := r.end(context.Background()); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	if err := r.instance.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { r.instance.Stop(syscall.SIGTERM) }()
+	t.Cleanup(func() { r.instance.Stop(syscall.SIGTERM) })
+	return r
+}
+
+func testSeed(t *testing.T, cp *framework.ControlPlane, server *framework.Server, seed int64) {
+	ctx := t.Context()
+	r := newRun(t, cp, server, seed)
 	for range steps {
 		if err := r.step(ctx); err != nil {
 			t.Fatal(err)

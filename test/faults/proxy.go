@@ -2,6 +2,8 @@ package faults
 
 import (
 	"encoding/json"
+	"io"
+	"log"
 	"math/rand"
 	"net/http"
 	"net/http/httptest"
@@ -46,6 +48,7 @@ type proxy struct {
 // newProxy returns a proxy whose faults a seed decides about. Requests come in no certain
 // order, so that a seed is no more than a beginning.
 func newProxy(target *rest.Config, seed int64) (*proxy, error) {
+	quiet := log.New(io.Discard, "", 0) // what breaks is meant to, or seen by the client
 	upstream, err := url.Parse(target.Host)
 	if err != nil {
 		return nil, err
@@ -59,10 +62,13 @@ func newProxy(target *rest.Config, seed int64) (*proxy, error) {
 	p.forward = &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: -1,
+		ErrorLog:      quiet,
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(upstream) },
 		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
-	p.Server = httptest.NewTLSServer(p) // tokens are sent over TLS only
+	p.Server = httptest.NewUnstartedServer(p)
+	p.Server.Config.ErrorLog = quiet
+	p.Server.StartTLS() // tokens are sent over TLS only
 	return p, nil
 }
 

@@ -76,6 +76,30 @@ func (cp *ControlPlane) PID(name string) int {
 	return 0
 }
 
+// Restart kills a process by the name of its program and starts it again, with the same
+// arguments. It waits until the kube-apiserver is ready.
+func (cp *ControlPlane) Restart(name string) error {
+	for i, p := range cp.processes {
+		if filepath.Base(p.cmd.Path) != name {
+			continue
+		}
+		p.stop(syscall.SIGKILL)
+		again, err := start(p.log, p.cmd.Path, p.cmd.Args[1:]...)
+		if err != nil {
+			return fmt.Errorf("start %s again: %w", name, err)
+		}
+		cp.processes[i] = again
+		client, err := kubernetes.NewForConfig(cp.Admin)
+		if err != nil {
+			return err
+		}
+		return again.waitFor(name, time.Minute, func() error {
+			return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error()
+		})
+	}
+	return fmt.Errorf("there is no process of %s", name)
+}
+
 // Stop stops all that was started, in reverse order.
 func (cp *ControlPlane) Stop() {
 	for i := len(cp.processes) - 1; i >= 0; i-- {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -18,6 +20,7 @@ type proxy struct {
 }
 
 func newProxy(target *rest.Config) (*proxy, error) {
+	quiet := log.New(io.Discard, "", 0) // what breaks is meant to, or seen by the client
 	upstream, err := url.Parse(target.Host)
 	if err != nil {
 		return nil, err
@@ -31,10 +34,12 @@ func newProxy(target *rest.Config) (*proxy, error) {
 	p.forward = &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: -1,
+		ErrorLog:      quiet,
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(upstream) },
 	}
 	p.Server = httptest.NewUnstartedServer(p)
 	p.Server.EnableHTTP2 = true
+	p.Server.Config.ErrorLog = quiet
 	p.Server.StartTLS() // tokens are sent over TLS only
 	return p, nil
 }
