@@ -46,8 +46,9 @@ type gatekeeper struct {
 	*cluster
 	matchKindOnly bool
 
-	cmd *exec.Cmd
-	log string
+	cmd   *exec.Cmd
+	ended chan struct{}
+	log   string
 }
 
 func (g *gatekeeper) name() string {
@@ -77,6 +78,14 @@ func (g *gatekeeper) start(_ context.Context, p *proxy) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	cache := filepath.Join(dir, "cache")
+	if err := os.Mkdir(cache, 0o755); err != nil {
+		return 0, err
+	}
+	certs, err := g.certificates(dir)
+	if err != nil {
+		return 0, err
+	}
 	health, err := framework.FreePort()
 	if err != nil {
 		return 0, err
@@ -89,8 +98,8 @@ func (g *gatekeeper) start(_ context.Context, p *proxy) (int, error) {
 	defer out.Close()
 	g.cmd = exec.Command(g.gatekeeper,
 		"--kubeconfig="+kubeconfig, "--operation=audit", "--operation=status", "--operation=generate",
-		"--disable-cert-rotation", "--metrics-addr=0", fmt.Sprintf("--health-addr=127.0.0.1:%d", health),
-		"--disable-opa-builtin={http.send}", "--log-level=INFO", "--api-cache-dir="+filepath.Join(dir, "cache"),
+		"--disable-cert-rotation", "--cert-dir="+certs, "--metrics-addr=0", fmt.Sprintf("--health-addr=127.0.0.1:%d", health),
+		"--disable-opa-builtin={http.send}", "--log-level=INFO", "--api-cache-dir="+cache,
 		fmt.Sprintf("--audit-match-kind-only=%v", g.matchKindOnly))
 	g.cmd.Env = append(os.Environ(), "POD_NAMESPACE=gatekeeper-system", "POD_NAME=gatekeeper-audit", "CONTAINER_NAME=manager")
 	g.cmd.Dir = dir
@@ -99,12 +108,36 @@ func (g *gatekeeper) start(_ context.Context, p *proxy) (int, error) {
 	if err := g.cmd.Start(); err != nil {
 		return 0, err
 	}
+	g.ended = make(chan struct{})
+	go func() {
+		_ = g.cmd.Wait() // why it ended is in its log
+		close(g.ended)
+	}()
 	return g.cmd.Process.Pid, nil
+}
+
+// certificates are for providers of external data; there are none, but the manager wants
+// to be able to talk to some.
+func (g *gatekeeper) certificates(dir string) (string, error) {
+	certs := filepath.Join(dir, "certs")
+	if err := os.Mkdir(certs, 0o755); err != nil {
+		return "", err
+	}
+	for name, from := range map[string]string{"tls.crt": g.server.Cert, "tls.key": g.server.Key, "ca.crt": g.server.Cert} {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(filepath.Join(certs, name), data, 0o600); err != nil {
+			return "", err
+		}
+	}
+	return certs, nil
 }
 
 func (g *gatekeeper) stop() {
 	_ = g.cmd.Process.Kill() // it may have ended
-	_ = g.cmd.Wait()
+	<-g.ended
 }
 
 // span of an audit.
@@ -123,6 +156,7 @@ func (g *gatekeeper) audits() ([]span, error) {
 		var entry struct {
 			Time    float64 `json:"ts"`
 			Message string  `json:"msg"`
+			Error   string  `json:"error"`
 		}
 		if json.Unmarshal(lines.Bytes(), &entry) != nil {
 			continue // not of the manager
@@ -131,6 +165,8 @@ func (g *gatekeeper) audits() ([]span, error) {
 		switch {
 		case entry.Message == "auditing constraints and violations":
 			all = append(all, span{begin: at})
+		case entry.Message == "audit manager audit() failed":
+			return nil, fmt.Errorf("%s: %s", entry.Message, entry.Error)
 		case entry.Message == "auditing is complete" && len(all) > 0:
 			all[len(all)-1].end = at
 		}
@@ -147,10 +183,9 @@ func (g *gatekeeper) complete(ctx context.Context) (time.Duration, error) {
 		if len(audits) > 0 && !audits[0].end.IsZero() {
 			return audits[0].end.Sub(audits[0].begin), nil
 		}
-		if g.cmd.Process.Signal(syscall.Signal(0)) != nil {
-			return 0, fmt.Errorf("it has ended; see %s", g.log)
-		}
 		select {
+		case <-g.ended:
+			return 0, fmt.Errorf("it has ended; see %s", g.log)
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		case <-time.After(200 * time.Millisecond):
