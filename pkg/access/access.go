@@ -114,10 +114,11 @@ func New(cfg Config) (*Access, error) {
 	return &Access{Config: cfg, metrics: processMetrics(), subjects: lru.New(maxSubjects)}, nil
 }
 
-// Scoped tells whether views of a table are narrowed. Runs and summaries have counts
-// only; RBAC on the resources themselves decides about them.
+// Scoped tells whether views of a table are narrowed. Runs, and the summaries of
+// constraints, speak of the whole cluster; RBAC on the resources themselves decides about
+// them.
 func Scoped(table index.Table) bool {
-	return table == rows.AuditResults || table == rows.ClusterAuditResults
+	return table == rows.AuditResults || table == rows.ClusterAuditResults || table == rows.AuditSummaries
 }
 
 // View returns what the user of a request may see of a table. It returns

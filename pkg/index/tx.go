@@ -61,6 +61,10 @@ func (db *DB) Update(ctx context.Context, fn func(*Tx) error) (uint64, error) {
 	return tx.revision, nil
 }
 
+// Changes returns the changes that the transaction has made so far, in order. They must
+// not be modified.
+func (tx *Tx) Changes() []Change { return slices.Clip(tx.changes) }
+
 // Get returns the current row, ErrNotFound if there is none.
 func (tx *Tx) Get(t Table, k Key) (*Row, error) {
 	if _, err := tx.db.table(t); err != nil {
