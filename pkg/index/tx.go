@@ -177,7 +177,15 @@ func (tx *Tx) List(ctx context.Context, q Query) (*Page, error) {
 		}
 	}
 	r := reader{db: tx.db, bolt: tx.bolt, table: table, query: &q, revision: tx.revision, current: true, touched: touched, total: -1}
-	return r.list(ctx)
+	for done := false; !done; {
+		tx.db.mu.RLock()
+		next := r.plan()
+		tx.db.mu.RUnlock()
+		if done, err = r.run(ctx, next, tx.revision); err != nil {
+			return nil, err
+		}
+	}
+	return &r.page, nil
 }
 
 func changeKey(c *Change) Key {
