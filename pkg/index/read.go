@@ -22,7 +22,7 @@ func (db *DB) Get(t Table, k Key, revision uint64) (*Row, error) {
 	var row *Row
 	err := db.view(revision, func(tx *bbolt.Tx) error {
 		var err error
-		row, err = versionAt(tx, t, encodeKey(k), revision)
+		row, err = versionsOf(tx, t).at(encodeKey(k), revision)
 		return err
 	})
 	if err == nil && row == nil {
@@ -232,12 +232,13 @@ func (r *reader) scan(ctx context.Context) error {
 // a history it only visits members, unless these are nil.
 func (r *reader) scanRange(ctx context.Context, first, prefix []byte, members *roaring64.Bitmap) error {
 	withAttrs := !r.query.WithoutAttrs || r.query.Match != nil || len(r.query.Terms) > 0 || r.query.Scope != nil
-	live := r.bolt.Bucket(bucketLive).Bucket([]byte(r.query.Table)).Cursor()
+	versions := versionsOf(r.bolt, r.query.Table)
+	live := versions.live.Cursor()
 	liveKey, liveValue := live.Seek(first)
 	var hist *bbolt.Cursor
 	var histKey []byte
 	if !r.current {
-		hist = r.bolt.Bucket(bucketHist).Bucket([]byte(r.query.Table)).Cursor()
+		hist = versions.hist.Cursor()
 		histFirst := first
 		if r.query.After != nil {
 			// Behind all versions of that row.
@@ -280,7 +281,7 @@ func (r *reader) scanRange(ctx context.Context, first, prefix []byte, members *r
 				return nil
 			}
 			key := bytes.Clone(oldKey)
-			row, err = versionAt(r.bolt, r.query.Table, key, r.revision)
+			row, err = versions.at(key, r.revision)
 			if bytes.Equal(liveKey, key) {
 				liveKey, liveValue = live.Next()
 			}

@@ -304,6 +304,7 @@ func (r *reader) appendSuperseded(keys []Key, namespace string) ([]Key, error) {
 // visitKeys visits rows by their keys, which are sorted.
 func (r *reader) visitKeys(ctx context.Context, keys []Key) error {
 	first, prefix := r.bounds()
+	versions := versionsOf(r.bolt, r.query.Table)
 	for _, k := range keys {
 		key := encodeKey(k)
 		if bytes.Compare(key, first) < 0 || !bytes.HasPrefix(key, prefix) {
@@ -312,7 +313,7 @@ func (r *reader) visitKeys(ctx context.Context, keys []Key) error {
 		if r.query.Scope != nil && !r.query.Scope.hasNamespace(k.Namespace) {
 			continue
 		}
-		row, err := versionAt(r.bolt, r.query.Table, key, r.revision)
+		row, err := versions.at(key, r.revision)
 		if err != nil {
 			return err
 		}
