@@ -9,10 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/component-base/tracing"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
@@ -114,10 +116,11 @@ func New(cfg Config) (*Access, error) {
 	return &Access{Config: cfg, metrics: processMetrics(), subjects: lru.New(maxSubjects)}, nil
 }
 
-// Scoped tells whether views of a table are narrowed. Runs and summaries have counts
-// only; RBAC on the resources themselves decides about them.
+// Scoped tells whether views of a table are narrowed. Runs, and the summaries of
+// constraints, speak of the whole cluster; RBAC on the resources themselves decides about
+// them.
 func Scoped(table index.Table) bool {
-	return table == rows.AuditResults || table == rows.ClusterAuditResults
+	return table == rows.AuditResults || table == rows.ClusterAuditResults || table == rows.AuditSummaries
 }
 
 // View returns what the user of a request may see of a table. It returns
@@ -126,6 +129,15 @@ func (a *Access) View(ctx context.Context, table index.Table) (*View, error) {
 	if !Scoped(table) {
 		return Whole(a.Index, table), nil
 	}
+	ctx, span := tracing.Start(ctx, spanView, attribute.String("resource", string(table)))
+	defer span.End(slowDecision)
+	v, err := a.view(ctx, table)
+	span.RecordError(err)
+	a.metrics.viewed(v, err)
+	return v, err
+}
+
+func (a *Access) view(ctx context.Context, table index.Table) (*View, error) {
 	info, ok := genericapirequest.UserFrom(ctx)
 	if !ok {
 		return nil, fmt.Errorf("%w: the request has no user", ErrUnavailable)

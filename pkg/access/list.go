@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"policy.example.io/policy-apiserver/pkg/index"
 	"policy.example.io/policy-apiserver/pkg/rows"
 )
@@ -38,7 +40,7 @@ func (v *View) Listed(revision uint64) {
 
 func (v *View) list(ctx context.Context, q index.Query) (*index.Page, error) {
 	if v.whole {
-		return v.rows.List(ctx, q)
+		return v.read(ctx, q)
 	}
 	if q.Revision == 0 {
 		// What is decided about below are the groups of this revision.
@@ -52,7 +54,7 @@ func (v *View) list(ctx context.Context, q index.Query) (*index.Page, error) {
 		if err := v.noteAll(q.Revision); err != nil {
 			return nil, err
 		}
-		return v.rows.List(ctx, q)
+		return v.read(ctx, q)
 	}
 	l := lister{view: v, query: q, limit: q.Limit, left: namespaces, page: &index.Page{Revision: q.Revision}}
 	if err := l.run(ctx); err != nil {
@@ -75,7 +77,8 @@ func (v *View) reach(ctx context.Context, q *index.Query) (namespaces []string, 
 		return nil, false, err
 	}
 	questions := v.gets("", groups)
-	if err := v.askAll(ctx, questions); err != nil {
+	err = traced(ctx, spanDecide, func(ctx context.Context) error { return v.askAll(ctx, questions) }, attribute.Int("kinds", len(groups)))
+	if err != nil {
 		return nil, false, err
 	}
 	if v.allEverywhere(groups) {
@@ -126,7 +129,7 @@ func (l *lister) run(ctx context.Context) error {
 			}
 			return err
 		}
-		if err := l.view.decide(ctx, spans); err != nil {
+		if err := traced(ctx, spanDecide, func(ctx context.Context) error { return l.view.decide(ctx, spans) }, attribute.Int("namespaces", len(spans))); err != nil {
 			return err
 		}
 		// The index is asked even if nothing is visible: whether there is such a revision.
@@ -218,7 +221,7 @@ func (l *lister) read(ctx context.Context, spans []index.Span) error {
 	if q.Limit = l.limit - len(l.page.Rows); l.full() {
 		q.Limit = 1 // one more row tells whether there is more
 	}
-	part, err := l.view.rows.List(ctx, q)
+	part, err := l.view.read(ctx, q)
 	if err != nil {
 		return err
 	}

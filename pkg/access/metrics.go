@@ -1,6 +1,7 @@
 package access
 
 import (
+	"errors"
 	"sync"
 
 	"k8s.io/component-base/metrics"
@@ -9,6 +10,7 @@ import (
 
 // accessMetrics are the metrics of an Access.
 type accessMetrics struct {
+	views   *metrics.CounterVec
 	reviews *metrics.CounterVec
 	hits    *metrics.Counter
 	watches *metrics.CounterVec
@@ -18,6 +20,13 @@ type accessMetrics struct {
 // once.
 var processMetrics = sync.OnceValue(func() *accessMetrics {
 	m := &accessMetrics{
+		views: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace:      "policy_apiserver",
+			Subsystem:      "access",
+			Name:           "views_total",
+			Help:           "Requests for findings and their summaries by what they were to show: unscoped, everything; scoped, what their user may see; unavailable, nothing, because the authorizer did not answer.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"scope"}),
 		reviews: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace:      "policy_apiserver",
 			Subsystem:      "access",
@@ -40,9 +49,22 @@ var processMetrics = sync.OnceValue(func() *accessMetrics {
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"reason"}),
 	}
-	legacyregistry.MustRegister(m.reviews, m.hits, m.watches)
+	legacyregistry.MustRegister(m.views, m.reviews, m.hits, m.watches)
 	return m
 })
+
+func (m *accessMetrics) viewed(v *View, err error) {
+	scope := "scoped"
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		scope = "unavailable"
+	case err != nil:
+		return // not because of what may be seen
+	case v.whole:
+		scope = "unscoped"
+	}
+	m.views.WithLabelValues(scope).Inc()
+}
 
 func (m *accessMetrics) review(result string) { m.reviews.WithLabelValues(result).Inc() }
 

@@ -11,6 +11,7 @@ import (
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/registry/auditresult"
 	"policy.example.io/policy-apiserver/pkg/registry/auditrun"
+	"policy.example.io/policy-apiserver/pkg/registry/auditsummary"
 	"policy.example.io/policy-apiserver/pkg/registry/constraintsummary"
 	"policy.example.io/policy-apiserver/pkg/registry/readonly"
 )
@@ -21,6 +22,7 @@ func Resources() []readonly.Resource {
 	return []readonly.Resource{
 		auditresult.Namespaced(),
 		auditresult.Cluster(),
+		auditsummary.Resource(),
 		auditrun.Resource(),
 		constraintsummary.Resource(),
 	}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/policy"
@@ -38,7 +37,7 @@ func constraintReference(c *policy.Constraint) v1alpha1.ConstraintReference {
 
 // referenceOf the identity of a constraint. Names of rows depend on nothing else.
 func referenceOf(id policy.ConstraintID) v1alpha1.ConstraintReference {
-	return v1alpha1.ConstraintReference{Engine: string(id.Engine), Kind: id.Kind, Name: id.Name}
+	return v1alpha1.ConstraintReference{Engine: v1alpha1.Engine(id.Engine), Kind: id.Kind, Name: id.Name}
 }
 
 // subjectOf the object that has a key in a kind, as far as row names depend on it.
@@ -123,7 +122,7 @@ func newResult(f v1alpha1.Finding, firstObserved, now time.Time, runID string) m
 		Namespace:         resultNamespace(gk, f.Resource.Namespace, f.Resource.Name),
 		UID:               v1alpha1.ResultUID(f.Constraint, f.Resource),
 		CreationTimestamp: f.FirstObserved,
-		Labels:            resultLabels(&f),
+		Labels:            v1alpha1.ResultLabels(f.Constraint, f.Resource.Kind),
 	}
 	typeMeta := metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "AuditResult"}
 	if objectMeta.Namespace == "" {
@@ -131,20 +130,6 @@ func newResult(f v1alpha1.Finding, firstObserved, now time.Time, runID string) m
 		return &v1alpha1.ClusterAuditResult{TypeMeta: typeMeta, ObjectMeta: objectMeta, Finding: f}
 	}
 	return &v1alpha1.AuditResult{TypeMeta: typeMeta, ObjectMeta: objectMeta, Finding: f}
-}
-
-func resultLabels(f *v1alpha1.Finding) map[string]string {
-	labels := map[string]string{}
-	for key, value := range map[string]string{
-		v1alpha1.LabelConstraintKind: f.Constraint.Kind,
-		v1alpha1.LabelConstraintName: f.Constraint.Name,
-		v1alpha1.LabelResourceKind:   f.Resource.Kind,
-	} {
-		if len(validation.IsValidLabelValue(value)) == 0 {
-			labels[key] = value
-		}
-	}
-	return labels
 }
 
 func resultOf(o policy.Outcome) v1alpha1.Result {

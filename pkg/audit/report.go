@@ -228,6 +228,7 @@ func (r *reporter) count(s *v1alpha1.ConstraintSummary) error {
 	} {
 		for _, table := range []index.Table{rows.AuditResults, rows.ClusterAuditResults} {
 			n, err := r.a.index.Count(table,
+				index.Term{Field: "constraint.engine", Value: string(s.Constraint.Engine)},
 				index.Term{Field: "constraint.kind", Value: s.Constraint.Kind},
 				index.Term{Field: "constraint.name", Value: s.Constraint.Name},
 				index.Term{Field: "result", Value: string(result)})

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"policy.example.io/policy-apiserver/pkg/index"
+	"policy.example.io/policy-apiserver/pkg/rows"
 )
 
 const (
@@ -189,7 +190,7 @@ func (w *writer) apply(ctx context.Context, batch []*queued) error {
 					return err
 				}
 			}
-			return nil
+			return rows.Summarize(tx, w.clock.Now())
 		})
 		switch {
 		case err == nil:

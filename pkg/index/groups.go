@@ -54,6 +54,8 @@ type groups struct {
 	namespaces  []string // of populations, sorted
 	// totals are the populations of all namespaces together.
 	totals map[string]*population
+	// changed is the revision of the last change in each namespace.
+	changed map[string]uint64
 }
 
 // population of a group.
@@ -65,7 +67,7 @@ type population struct {
 }
 
 func newGroups(schema Schema) *groups {
-	g := &groups{populations: map[string]map[string]*population{}, totals: map[string]*population{}}
+	g := &groups{populations: map[string]map[string]*population{}, totals: map[string]*population{}, changed: map[string]uint64{}}
 	for _, field := range schema.GroupBy {
 		g.positions = append(g.positions, slices.Index(schema.Fields, field))
 	}
@@ -123,6 +125,11 @@ func (g *groups) population(namespace, group string) *population {
 
 // change counts a change at a revision; either version may be nil.
 func (g *groups) change(before, after *Row, revision uint64) {
+	for _, row := range []*Row{before, after} {
+		if row != nil {
+			g.changed[row.Namespace] = max(g.changed[row.Namespace], revision)
+		}
+	}
 	if after != nil {
 		g.each(after, func(p *population) { p.rows++ })
 	}
@@ -138,6 +145,7 @@ func (g *groups) change(before, after *Row, revision uint64) {
 
 // superseded notes a version of a row that is history.
 func (g *groups) superseded(row *Row, at uint64) {
+	g.changed[row.Namespace] = max(g.changed[row.Namespace], at)
 	g.each(row, func(p *population) { p.gone = max(p.gone, at) })
 }
 
@@ -151,6 +159,7 @@ func (g *groups) forget(revision uint64) {
 		maps.DeleteFunc(in, over)
 		if len(in) == 0 {
 			delete(g.populations, namespace)
+			delete(g.changed, namespace)
 			continue
 		}
 		kept = append(kept, namespace)

@@ -52,30 +52,36 @@ func decodeHistory(key, sealed []byte) (row *Row, superseded uint64, err error) 
 	return row, superseded, err
 }
 
-// versionAt returns the version of a row at a revision, nil if there was none.
-func versionAt(tx *bbolt.Tx, t Table, key []byte, revision uint64) (*Row, error) {
-	row, err := liveRow(tx, t, key)
-	if err != nil {
-		return nil, err
-	}
-	if row != nil && row.Revision <= revision {
-		return row, nil
+// versions are the buckets of a table's rows.
+type versions struct{ live, hist *bbolt.Bucket }
+
+func versionsOf(tx *bbolt.Tx, t Table) versions {
+	return versions{live: tx.Bucket(bucketLive).Bucket([]byte(t)), hist: tx.Bucket(bucketHist).Bucket([]byte(t))}
+}
+
+// at returns the version of a row at a revision, nil if there was none.
+func (v versions) at(key []byte, revision uint64) (*Row, error) {
+	if sealed := v.live.Get(key); sealed != nil {
+		row, err := decodeLive(key, sealed)
+		if err != nil || row.Revision <= revision {
+			return row, err
+		}
 	}
 	// The newest superseded version that is not newer than the revision.
-	c := tx.Bucket(bucketHist).Bucket([]byte(t)).Cursor()
+	c := v.hist.Cursor()
 	bound := historyKey(key, revision)
-	k, v := c.Seek(bound)
+	k, value := c.Seek(bound)
 	if k == nil || !bytes.Equal(k, bound) {
 		if k == nil {
-			k, v = c.Last()
+			k, value = c.Last()
 		} else {
-			k, v = c.Prev()
+			k, value = c.Prev()
 		}
 	}
 	if k == nil || !bytes.HasPrefix(k, bound[:len(bound)-8]) {
 		return nil, nil
 	}
-	row, superseded, err := decodeHistory(k, v)
+	row, superseded, err := decodeHistory(k, value)
 	if err != nil || superseded <= revision {
 		return nil, err
 	}

@@ -18,8 +18,8 @@ const (
 type postings struct {
 	schema Schema
 	rows   *roaring64.Bitmap
-	// namespaces has the number of rows in each.
-	namespaces map[string]int64
+	// namespaces has the rows of each.
+	namespaces map[string]*roaring64.Bitmap
 	fields     []*valuePostings
 	labels     map[string]*valuePostings
 	seed       maphash.Seed
@@ -33,7 +33,7 @@ type valuePostings struct {
 }
 
 func newPostings(schema Schema) *postings {
-	p := &postings{schema: schema, rows: roaring64.New(), namespaces: map[string]int64{}, labels: map[string]*valuePostings{}, seed: maphash.MakeSeed()}
+	p := &postings{schema: schema, rows: roaring64.New(), namespaces: map[string]*roaring64.Bitmap{}, labels: map[string]*valuePostings{}, seed: maphash.MakeSeed()}
 	for range schema.Fields {
 		p.fields = append(p.fields, newValuePostings())
 	}
@@ -49,7 +49,8 @@ func newValuePostings() *valuePostings {
 func (p *postings) change(before, after *Row) {
 	if before != nil && (after == nil || before.CreateRevision != after.CreateRevision) {
 		p.rows.Remove(before.CreateRevision)
-		if p.namespaces[before.Namespace]--; p.namespaces[before.Namespace] == 0 {
+		in := p.namespaces[before.Namespace]
+		if in.Remove(before.CreateRevision); in.IsEmpty() {
 			delete(p.namespaces, before.Namespace)
 		}
 		p.each(before, p.removeValue)
@@ -61,7 +62,12 @@ func (p *postings) change(before, after *Row) {
 	if before != nil {
 		p.each(before, p.removeValue)
 	} else {
-		p.namespaces[after.Namespace]++
+		in := p.namespaces[after.Namespace]
+		if in == nil {
+			in = roaring64.New()
+			p.namespaces[after.Namespace] = in
+		}
+		in.Add(after.CreateRevision)
 	}
 	p.rows.Add(after.CreateRevision)
 	p.each(after, p.addValue)
@@ -72,7 +78,10 @@ func (p *postings) count(namespace string) int64 {
 	if namespace == "" {
 		return int64(p.rows.GetCardinality())
 	}
-	return p.namespaces[namespace]
+	if in := p.namespaces[namespace]; in != nil {
+		return int64(in.GetCardinality())
+	}
+	return 0
 }
 
 // each calls fn for each field and label of a row that is not empty.

@@ -2,13 +2,11 @@ package index
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"go.etcd.io/bbolt"
 )
 
@@ -24,7 +22,7 @@ func (db *DB) Get(t Table, k Key, revision uint64) (*Row, error) {
 	var row *Row
 	err := db.view(revision, func(tx *bbolt.Tx) error {
 		var err error
-		row, err = versionAt(tx, t, encodeKey(k), revision)
+		row, err = versionsOf(tx, t).at(encodeKey(k), revision)
 		return err
 	})
 	if err == nil && row == nil {
@@ -63,27 +61,31 @@ func (db *DB) List(ctx context.Context, q Query) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	revision, total := q.Revision, int64(-1)
-	db.mu.RLock()
-	if revision == 0 {
-		revision = db.revision
-	}
-	if revision == db.revision {
-		total = db.postings[table].count(q.Namespace)
-	}
-	db.mu.RUnlock()
-	var page *Page
-	err = db.view(revision, func(tx *bbolt.Tx) error {
-		r := reader{db: db, bolt: tx, table: table, query: &q, revision: revision, total: total}
-		inFile, err := metaUint64(tx.Bucket(bucketMeta), keyRevision)
-		if err != nil {
-			return err
+	r := reader{db: db, table: table, query: &q, revision: q.Revision, total: -1}
+	for done := false; !done; {
+		db.mu.RLock()
+		if r.revision == 0 {
+			r.revision = db.revision
 		}
-		r.current = inFile == revision
-		page, err = r.list(ctx)
-		return err
-	})
-	return page, err
+		if r.revision == db.revision {
+			r.total = db.postings[table].count(q.Namespace)
+		}
+		next := r.plan()
+		db.mu.RUnlock()
+		err := db.view(r.revision, func(tx *bbolt.Tx) error {
+			inFile, err := metaUint64(tx.Bucket(bucketMeta), keyRevision)
+			if err != nil {
+				return err
+			}
+			r.bolt, r.current = tx, inFile == r.revision
+			done, err = r.run(ctx, next, inFile)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return &r.page, nil
 }
 
 // Count returns the number of current rows that satisfy the terms.
@@ -114,18 +116,23 @@ func (db *DB) Count(t Table, terms ...Term) (int64, error) {
 	return int64(len(page.Rows)), nil
 }
 
-// reader answers one query in one transaction.
+// reader answers one query, in one transaction or more.
 type reader struct {
 	db       *DB
-	bolt     *bbolt.Tx
+	bolt     *bbolt.Tx // of this round
 	table    int
 	query    *Query
 	revision uint64
 	// current is true if revision is that of the transaction.
 	current bool
-	// touched are rows that the postings may not know as they are: those written by
-	// the transaction itself.
+	// touched are rows that the postings may not know as they are: those written by the
+	// transaction itself. nil if the transaction is one that reads only.
 	touched map[Key]struct{}
+	// planned is true once a round has been planned. found are the rows that the query's
+	// terms select, nil if the postings cannot tell; next is the namespace to go on with.
+	planned bool
+	found   *roaring64.Bitmap
+	next    string
 	// total is the number of rows in the query's namespace, or -1 if it is not known.
 	total int64
 
@@ -137,24 +144,18 @@ type reader struct {
 // errEnough ends an iteration.
 var errEnough = errors.New("enough rows")
 
-func (r *reader) list(ctx context.Context) (*Page, error) {
-	r.page = Page{Revision: r.revision}
-	keys, narrowed, err := r.candidates()
-	if err != nil {
-		return nil, err
-	}
-	if narrowed {
-		err = r.visitKeys(ctx, keys)
-	} else {
-		err = r.scan(ctx)
-	}
+// run looks at the rows of a round, and tells whether the page is done.
+func (r *reader) run(ctx context.Context, in round, inFile uint64) (done bool, err error) {
+	r.page.Revision = r.revision
+	err = r.look(ctx, in, inFile)
 	if err != nil && err != errEnough { //nolint:errorlint // a mark of this package that is never wrapped
-		return nil, err
+		return false, err
 	}
-	if r.page.Remaining, err = r.remaining(); err != nil {
-		return nil, err
+	if r.next = in.next; err == nil && !in.last {
+		return false, nil
 	}
-	return &r.page, nil
+	r.page.Remaining, err = r.remaining()
+	return true, err
 }
 
 // accept takes a row into the page if the query selects it.
@@ -203,118 +204,13 @@ func (r *reader) firstOf(prefix []byte) []byte {
 
 func namespacePrefix(namespace string) []byte { return []byte(namespace + "\x00") }
 
-// candidates returns the keys of the rows that may be selected, sorted, if the
-// postings narrow them well enough to be better than a scan.
-func (r *reader) candidates() (keys []Key, narrowed bool, err error) {
-	if r.query.Namespace != "" && r.query.Name != "" {
-		return []Key{{Namespace: r.query.Namespace, Name: r.query.Name}}, true, nil
-	}
-	r.db.mu.RLock()
-	p := r.db.postings[r.table]
-	found, _ := p.find(r.query.Terms)
-	total := p.rows.GetCardinality()
-	inScope := total
-	if r.query.Scope != nil {
-		inScope = r.db.groups[r.table].rowsIn(r.query.Scope)
-		found = p.findGroups(r.query.Scope, inScope, found)
-	}
-	r.db.mu.RUnlock()
-	if found == nil {
-		return nil, false, nil
-	}
-	n := found.GetCardinality()
-	if n > inScope {
-		return nil, false, nil
-	}
-	// A scan looks at total/n rows to find one; the postings at n rows at once.
-	if limit := uint64(r.query.Limit); limit > 0 && n > 0 && limit*total/n < n {
-		return nil, false, nil
-	}
-	set := make(map[Key]struct{}, n)
-	ids := r.bolt.Bucket(bucketIDs).Bucket([]byte(r.query.Table))
-	for it := found.Iterator(); it.HasNext(); {
-		id := encodeUint64(it.Next())
-		sealed := ids.Get(id)
-		if sealed == nil {
-			continue // deleted since, or not yet visible here; the log has it
-		}
-		payload, err := unseal(id, sealed)
-		if err != nil {
-			return nil, false, err
-		}
-		k, err := decodeKey(payload)
-		if err != nil {
-			return nil, false, err
-		}
-		set[k] = struct{}{}
-	}
-	for k := range r.touched {
-		set[k] = struct{}{}
-	}
-	// The postings are those of the present. Rows that have changed since the revision
-	// may have been selected then.
-	if err := r.changedSince(set); err != nil {
-		return nil, false, err
-	}
-	keys = make([]Key, 0, len(set))
-	for k := range set {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b Key) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
-	return keys, true, nil
-}
-
-func (r *reader) changedSince(set map[Key]struct{}) error {
-	c := r.bolt.Bucket(bucketLog).Cursor()
-	for k, v := c.Seek(encodeUint64(r.revision + 1)); k != nil; k, v = c.Next() {
-		payload, err := unseal(k, v)
-		if err != nil {
-			return err
-		}
-		entry, err := decodeLogEntry(payload, len(r.db.opts.Tables))
-		if err != nil {
-			return err
-		}
-		if entry.table == r.table {
-			set[entry.key] = struct{}{}
-		}
-	}
-	return nil
-}
-
-func (r *reader) visitKeys(ctx context.Context, keys []Key) error {
-	first, prefix := r.bounds()
-	for _, k := range keys {
-		key := encodeKey(k)
-		if bytes.Compare(key, first) < 0 || !bytes.HasPrefix(key, prefix) {
-			continue
-		}
-		if r.query.Scope != nil && !r.query.Scope.hasNamespace(k.Namespace) {
-			continue
-		}
-		row, err := versionAt(r.bolt, r.query.Table, key, r.revision)
-		if err != nil {
-			return err
-		}
-		if row == nil {
-			continue
-		}
-		if err := r.accept(ctx, row); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // scan visits the rows in the order of their keys: those of the namespaces in scope,
 // or all.
 func (r *reader) scan(ctx context.Context) error {
 	q := r.query
 	if q.Scope == nil {
 		first, prefix := r.bounds()
-		return r.scanRange(ctx, first, prefix)
+		return r.scanRange(ctx, first, prefix, nil)
 	}
 	for _, namespace := range q.Scope.namespaces {
 		if q.Namespace != "" && namespace != q.Namespace || q.After != nil && namespace < q.After.Namespace {
@@ -324,7 +220,7 @@ func (r *reader) scan(ctx context.Context) error {
 			return err
 		}
 		prefix := namespacePrefix(namespace)
-		if err := r.scanRange(ctx, r.firstOf(prefix), prefix); err != nil {
+		if err := r.scanRange(ctx, r.firstOf(prefix), prefix, nil); err != nil {
 			return err
 		}
 	}
@@ -332,15 +228,17 @@ func (r *reader) scan(ctx context.Context) error {
 }
 
 // scanRange visits the rows whose keys have a prefix, from the first key on. At an
-// old revision it merges the current rows with the superseded ones.
-func (r *reader) scanRange(ctx context.Context, first, prefix []byte) error {
+// old revision it merges the current rows with the superseded ones. Of the rows without
+// a history it only visits members, unless these are nil.
+func (r *reader) scanRange(ctx context.Context, first, prefix []byte, members *roaring64.Bitmap) error {
 	withAttrs := !r.query.WithoutAttrs || r.query.Match != nil || len(r.query.Terms) > 0 || r.query.Scope != nil
-	live := r.bolt.Bucket(bucketLive).Bucket([]byte(r.query.Table)).Cursor()
+	versions := versionsOf(r.bolt, r.query.Table)
+	live := versions.live.Cursor()
 	liveKey, liveValue := live.Seek(first)
 	var hist *bbolt.Cursor
 	var histKey []byte
 	if !r.current {
-		hist = r.bolt.Bucket(bucketHist).Bucket([]byte(r.query.Table)).Cursor()
+		hist = versions.hist.Cursor()
 		histFirst := first
 		if r.query.After != nil {
 			// Behind all versions of that row.
@@ -367,7 +265,13 @@ func (r *reader) scanRange(ctx context.Context, first, prefix []byte) error {
 			if !bytes.HasPrefix(liveKey, prefix) {
 				return nil
 			}
-			row, err = decodeLiveParts(liveKey, liveValue, withAttrs)
+			member := true
+			if members != nil {
+				member, err = r.isMember(liveKey, liveValue, members)
+			}
+			if member && err == nil {
+				row, err = decodeLiveParts(liveKey, liveValue, withAttrs)
+			}
 			if row != nil && row.Revision > r.revision {
 				row = nil
 			}
@@ -377,7 +281,7 @@ func (r *reader) scanRange(ctx context.Context, first, prefix []byte) error {
 				return nil
 			}
 			key := bytes.Clone(oldKey)
-			row, err = versionAt(r.bolt, r.query.Table, key, r.revision)
+			row, err = versions.at(key, r.revision)
 			if bytes.Equal(liveKey, key) {
 				liveKey, liveValue = live.Next()
 			}

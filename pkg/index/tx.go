@@ -61,6 +61,10 @@ func (db *DB) Update(ctx context.Context, fn func(*Tx) error) (uint64, error) {
 	return tx.revision, nil
 }
 
+// Changes returns the changes that the transaction has made so far, in order. They must
+// not be modified.
+func (tx *Tx) Changes() []Change { return slices.Clip(tx.changes) }
+
 // Get returns the current row, ErrNotFound if there is none.
 func (tx *Tx) Get(t Table, k Key) (*Row, error) {
 	if _, err := tx.db.table(t); err != nil {
@@ -173,7 +177,15 @@ func (tx *Tx) List(ctx context.Context, q Query) (*Page, error) {
 		}
 	}
 	r := reader{db: tx.db, bolt: tx.bolt, table: table, query: &q, revision: tx.revision, current: true, touched: touched, total: -1}
-	return r.list(ctx)
+	for done := false; !done; {
+		tx.db.mu.RLock()
+		next := r.plan()
+		tx.db.mu.RUnlock()
+		if done, err = r.run(ctx, next, tx.revision); err != nil {
+			return nil, err
+		}
+	}
+	return &r.page, nil
 }
 
 func changeKey(c *Change) Key {

@@ -68,7 +68,7 @@ func (e *evaluation) verdict(s *subject, of *implied, v *policy.Verdict, result 
 	out := v1alpha1.ReviewVerdict{
 		Index:              int32(s.index),
 		Resource:           referenceTo(s.judged()),
-		Constraint:         v1alpha1.ConstraintReference{Engine: string(c.ID.Engine), Kind: c.ID.Kind, Name: c.ID.Name, UID: c.UID, Generation: c.Generation},
+		Constraint:         v1alpha1.ConstraintReference{Engine: v1alpha1.Engine(c.ID.Engine), Kind: c.ID.Kind, Name: c.ID.Name, UID: c.UID, Generation: c.Generation},
 		EnforcementAction:  v.EnforcementAction,
 		EnforcementActions: v.ActionsAt(e.point),
 		Result:             result,

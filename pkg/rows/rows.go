@@ -16,17 +16,20 @@ import (
 const (
 	AuditResults        index.Table = "auditresults"
 	ClusterAuditResults index.Table = "clusterauditresults"
+	AuditSummaries      index.Table = "auditsummaries"
 	AuditRuns           index.Table = "auditruns"
 	ConstraintSummaries index.Table = "constraintsummaries"
 )
 
-// Schemas returns the tables of the index and their selectable fields. Findings are
-// grouped by the kind of their object, which decides who may see them.
+// Schemas returns the tables of the index and their selectable fields. Findings, and
+// their summaries, are grouped by the kind of the objects, which decides who may see
+// them.
 func Schemas() []index.Schema {
 	subject := []string{"resource.apiGroup", "resource.kind"}
 	return []index.Schema{
 		{Table: AuditResults, Fields: paths(v1alpha1.ResultFields()), GroupBy: subject},
 		{Table: ClusterAuditResults, Fields: paths(v1alpha1.ResultFields()), GroupBy: subject},
+		{Table: AuditSummaries, Fields: paths(v1alpha1.AuditSummaryFields()), GroupBy: subject},
 		{Table: AuditRuns, Fields: paths(v1alpha1.RunFields())},
 		{Table: ConstraintSummaries, Fields: paths(v1alpha1.SummaryFields())},
 	}
@@ -40,8 +43,8 @@ type Row struct {
 	Value []byte
 }
 
-// Encode turns an AuditResult, ClusterAuditResult, AuditRun or ConstraintSummary
-// into its row. The object's resourceVersion is not kept: it is the revision
+// Encode turns an AuditResult, ClusterAuditResult, AuditSummary, AuditRun or
+// ConstraintSummary into its row. The object's resourceVersion is not kept: it is the revision
 // that the index gives to the row.
 func Encode(obj metav1.Object) (*Row, error) {
 	row := &Row{
@@ -53,6 +56,8 @@ func Encode(obj metav1.Object) (*Row, error) {
 		row.Table, row.Attrs.Fields = AuditResults, values(v1alpha1.ResultFields(), &o.Finding)
 	case *v1alpha1.ClusterAuditResult:
 		row.Table, row.Attrs.Fields = ClusterAuditResults, values(v1alpha1.ResultFields(), &o.Finding)
+	case *v1alpha1.AuditSummary:
+		row.Table, row.Attrs.Fields = AuditSummaries, values(v1alpha1.AuditSummaryFields(), o)
 	case *v1alpha1.AuditRun:
 		row.Table, row.Attrs.Fields = AuditRuns, values(v1alpha1.RunFields(), o)
 	case *v1alpha1.ConstraintSummary:

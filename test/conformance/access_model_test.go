@@ -14,10 +14,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/generated/clientset/versioned"
+	"policy.example.io/policy-apiserver/pkg/generated/informers/externalversions"
 )
 
 // Namespaces of TestScopeModel that are special. Nobody but the auditor is ever granted
@@ -230,6 +232,7 @@ func TestScopeModel(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	m := &scopeModel{tenants: startTenants(t), findings: map[string]*v1alpha1.AuditResult{}}
+	m.summarized.Store(true)
 	m.set("auditor", right{"", unscoped})
 	for _, user := range modelUsers[:2] {
 		m.set(user, right{square, "configmaps"})
@@ -241,6 +244,13 @@ func TestScopeModel(t *testing.T) {
 	var wg sync.WaitGroup
 	t.Cleanup(func() { stop(); wg.Wait() })
 	var followers []*follower
+	counters := map[string]cache.Store{}
+	for _, user := range modelUsers {
+		_, client := m.as(user)
+		informer := externalversions.NewSharedInformerFactory(client, 0).Policy().V1alpha1().AuditSummaries().Informer()
+		counters[user] = informer.GetStore()
+		wg.Go(func() { informer.RunWithContext(followCtx) })
+	}
 	for i, user := range modelUsers {
 		_, client := m.as(user)
 		for j, selector := range modelSelectors[:4] {
@@ -262,6 +272,8 @@ func TestScopeModel(t *testing.T) {
 		}
 		for _, user := range modelUsers {
 			m.compare(t, random, user, what)
+			m.compareCounts(t, random, user, what)
+			m.awaitCounts(t, user, counters[user], what)
 		}
 		if t.Failed() {
 			return

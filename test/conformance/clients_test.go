@@ -8,8 +8,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -150,13 +152,50 @@ func TestWatchOfOneObject(t *testing.T) {
 	}
 }
 
-// TestManyWatches has 2,000 watches and a client that reads nothing, and looks
-// whether all others get everything, at once, and whether it costs anything after.
+// TestManyWatches has 2,000 watches, and 10,000 where there is the memory for it, and a
+// client that reads nothing. It looks whether all others get everything, what a watch
+// costs, and whether it costs anything after.
 func TestManyWatches(t *testing.T) {
-	const watches, changes = 2000, 10
+	for _, watches := range []int{2000, 10_000} {
+		t.Run(fmt.Sprint(watches), func(t *testing.T) {
+			if watches > 2000 && (testing.Short() || availableMemory(t) < 6<<30) {
+				t.Skip("it takes up to 2 GiB of memory")
+			}
+			testManyWatches(t, watches)
+		})
+	}
+}
+
+// availableMemory returns how many bytes can be allocated, 0 if that is not known.
+func availableMemory(t *testing.T) int64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(text), "MemAvailable:")
+	var kilobytes int64
+	if _, err := fmt.Sscan(after, &kilobytes); err != nil {
+		t.Logf("/proc/meminfo: %v", err)
+	}
+	return kilobytes << 10
+}
+
+// inUse returns how many bytes of memory the process uses.
+func inUse() int64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc + stats.StackInuse)
+}
+
+// mostPerWatch is more than a watch may take, together with its client.
+const mostPerWatch = 256 << 10
+
+func testManyWatches(t *testing.T, watches int) {
+	const changes = 10
 	s := start(t)
 	from := rows.FormatRevision(s.put(podNames(500)...))
-	before := runtime.NumGoroutine()
+	before, memory, delivered := runtime.NumGoroutine(), inUse(), s.metric(`changes_delivered_total{resource="auditresults"}`)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	unread := s.unread(ctx, root+"/auditresults?watch=true&resourceVersion=0")
@@ -188,14 +227,25 @@ func TestManyWatches(t *testing.T) {
 		})
 	}
 	started.Wait()
+	perWatch := (inUse() - memory) / int64(watches)
+	t.Logf("a watch and its client take %d bytes", perWatch)
+	if perWatch > mostPerWatch {
+		t.Errorf("a watch and its client take %d bytes, and may take %d", perWatch, mostPerWatch)
+	}
+	if got := s.metric(`watchers{resource="auditresults"}`); got != float64(watches+1) {
+		t.Errorf("%v watches are counted, and there are %d", got, watches+1)
+	}
 	for i := range changes {
 		s.put(result("a", "changing", fmt.Sprint(i, strings.Repeat("x", 1000))))
 	}
-	for deadline := time.Now().Add(time.Minute); events.Load() < watches*changes && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); events.Load() < int64(watches*changes) && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if got := events.Load(); got != watches*changes {
+	if got := events.Load(); got != int64(watches*changes) {
 		t.Errorf("%d events, want %d", got, watches*changes)
+	}
+	if got := s.metric(`changes_delivered_total{resource="auditresults"}`) - delivered; got < float64(watches*changes) {
+		t.Errorf("%v changes are counted, want %d", got, watches*changes)
 	}
 	// More than any buffer between the server and the client that does not read.
 	for i := range 20 {
@@ -208,6 +258,9 @@ func TestManyWatches(t *testing.T) {
 			stop()
 			ended.Wait()
 		}
+	}
+	if got := s.metric("max_lag_revisions"); got < 1000 {
+		t.Errorf("the client that reads nothing is %v revisions behind", got)
 	}
 	if got := s.do(http.MethodGet, "/readyz", ""); got.code != http.StatusOK {
 		t.Errorf("readyz: %d %s", got.code, got.body)
@@ -230,6 +283,7 @@ func TestManyWatches(t *testing.T) {
 func TestSlowWatcher(t *testing.T) {
 	s := start(t)
 	s.put(podNames(1)...)
+	dropped := s.metric(`watchers_dropped_total{resource="auditresults"}`)
 	client := s.unread(t.Context(), root+"/auditresults?watch=true&resourceVersion=0")
 	defer client.Close()
 	reader := bufio.NewReader(client)
@@ -262,6 +316,31 @@ func TestSlowWatcher(t *testing.T) {
 	if !strings.HasPrefix(last, `{"type":"ERROR","object":{"kind":"Status"`) || !strings.Contains(last, `"code":410`) {
 		t.Errorf("the watch ends with %.300s", last)
 	}
+	if got := s.metric(`watchers_dropped_total{resource="auditresults"}`) - dropped; got != 1 {
+		t.Errorf("%v watches are counted as dropped", got)
+	}
+	// One that was too old from the beginning is none of them.
+	if got := s.do(http.MethodGet, root+"/auditresults?watch=true&resourceVersion=5", ""); !strings.Contains(got.body, `"code":410`) {
+		t.Errorf("a watch from too old a revision: %s", got.body)
+	}
+	if got := s.metric(`watchers_dropped_total{resource="auditresults"}`) - dropped; got != 1 {
+		t.Errorf("%v watches are counted as dropped", got)
+	}
+}
+
+// metric returns the value of a metric of the feed, 0 if it has none yet.
+func (s *server) metric(name string) float64 {
+	s.Helper()
+	for line := range strings.Lines(s.do(http.MethodGet, "/metrics", "").body) {
+		if value, ok := strings.CutPrefix(line, "policy_apiserver_feed_"+name+" "); ok {
+			number, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				s.Fatal(err)
+			}
+			return number
+		}
+	}
+	return 0
 }
 
 // unread sends a request over a connection of its own and reads nothing.

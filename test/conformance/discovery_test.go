@@ -31,6 +31,7 @@ func TestDiscovery(t *testing.T) {
 	want := []metav1.APIResource{
 		resource("auditresults", "auditresult", "AuditResult", "ar", true),
 		resource("auditruns", "auditrun", "AuditRun", "arun", false),
+		resource("auditsummaries", "auditsummary", "AuditSummary", "asum", true),
 		resource("clusterauditresults", "clusterauditresult", "ClusterAuditResult", "car", false),
 		resource("constraintsummaries", "constraintsummary", "ConstraintSummary", "csum", false),
 		{Name: "localreviews", SingularName: "localreview", Kind: "LocalReview", Namespaced: true, Verbs: metav1.Verbs{"create"}},
@@ -78,7 +79,7 @@ func TestVersion(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	s := start(t)
 	s.put(result("a", "one", "x"))
-	for _, collection := range []string{"/namespaces/a/auditresults", "/clusterauditresults", "/auditruns", "/constraintsummaries"} {
+	for _, collection := range []string{"/namespaces/a/auditresults", "/namespaces/a/auditsummaries", "/clusterauditresults", "/auditruns", "/constraintsummaries"} {
 		for _, test := range []struct{ method, path string }{
 			{http.MethodPost, collection},
 			{http.MethodDelete, collection},
@@ -109,7 +110,8 @@ func TestUnsupportedFields(t *testing.T) {
 		"/namespaces/a/auditresults": append([]string{"metadata.namespace"}, result...),
 		"/clusterauditresults":       result,
 		"/auditruns":                 {"metadata.name", "phase", "trigger"},
-		"/constraintsummaries":       {"metadata.name", "constraint.kind", "constraint.name", "enforcementAction", "state"},
+		"/auditsummaries":            {"metadata.namespace", "metadata.name", "constraint.engine", "constraint.kind", "constraint.name", "resource.apiGroup", "resource.kind", "enforcementAction"},
+		"/constraintsummaries":       {"metadata.name", "constraint.engine", "constraint.kind", "constraint.name", "enforcementAction", "state"},
 	} {
 		for _, watch := range []string{"", "&watch=true"} {
 			got := s.do(http.MethodGet, root+path+"?fieldSelector=spec.nodeName%3Dx"+watch, "")
@@ -123,7 +125,7 @@ func TestUnsupportedFields(t *testing.T) {
 			}
 		}
 		for _, field := range fields {
-			value := map[string]string{"phase": "Partial", "trigger": "Startup", "result": "error", "state": "Rejected"}[field]
+			value := map[string]string{"phase": "Partial", "trigger": "Startup", "result": "error", "state": "Rejected", "constraint.engine": "Gatekeeper"}[field]
 			for _, operator := range []string{"=", "==", "!="} {
 				if got := s.do(http.MethodGet, root+path+"?fieldSelector="+field+operator+value, ""); got.code != http.StatusOK {
 					t.Errorf("%s by %s%s: %d: %s", path, field, operator, got.code, got.body)
@@ -144,6 +146,7 @@ func TestFieldValues(t *testing.T) {
 		{"/auditresults", "AuditResult", valuesOf(v1alpha1.ResultFields())},
 		{"/namespaces/a/auditresults", "AuditResult", valuesOf(v1alpha1.ResultFields())},
 		{"/clusterauditresults", "ClusterAuditResult", valuesOf(v1alpha1.ResultFields())},
+		{"/auditsummaries", "AuditSummary", valuesOf(v1alpha1.AuditSummaryFields())},
 		{"/auditruns", "AuditRun", valuesOf(v1alpha1.RunFields())},
 		{"/constraintsummaries", "ConstraintSummary", valuesOf(v1alpha1.SummaryFields())},
 	} {
@@ -181,7 +184,8 @@ func TestFieldValues(t *testing.T) {
 	}
 }
 
-// enums returns the values of those fields of a kind that have a set of them, sorted.
+// enums returns the values of those fields of a kind that have a set of them, sorted;
+// of all kinds but runs, the engine of the constraint is one.
 func (s *server) enums(kind string) map[string][]string {
 	s.Helper()
 	var document struct {
@@ -197,8 +201,12 @@ func (s *server) enums(kind string) map[string][]string {
 	out := map[string][]string{}
 	for name, schema := range document.Components.Schemas {
 		for property, definition := range schema.Properties {
-			if strings.HasSuffix(name, "."+kind) && definition.Enum != nil {
+			switch {
+			case definition.Enum == nil:
+			case strings.HasSuffix(name, "."+kind):
 				out[property] = definition.Enum
+			case strings.HasSuffix(name, ".ConstraintReference") && kind != "AuditRun":
+				out["constraint."+property] = definition.Enum
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func TestTable(t *testing.T) {
 	if len(one.Rows) != 1 || len(one.Rows[0].Object.Raw) != 0 || one.Rows[0].Cells[0] != "p000" {
 		t.Errorf("one object: %+v", one)
 	}
-	for _, resource := range []string{"clusterauditresults", "auditruns", "constraintsummaries"} {
+	for _, resource := range []string{"auditsummaries", "clusterauditresults", "auditruns", "constraintsummaries"} {
 		empty := metav1.Table{}
 		s.into(s.do(http.MethodGet, root+"/"+resource, asTable), &empty)
 		if len(empty.Rows) != 0 || len(empty.ColumnDefinitions) < 5 || empty.ResourceVersion == "" {
@@ -93,8 +93,12 @@ func TestColumns(t *testing.T) {
 	}
 	unlisted := broken.DeepCopy()
 	unlisted.Name, unlisted.Problems = "run-2", nil
+	counts := &v1alpha1.AuditSummary{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "counts"}, EnforcementAction: "deny",
+		Constraint: finding.Constraint, Resource: v1alpha1.KindReference{APIGroup: "apps", Kind: "Deployment"}, Totals: v1alpha1.ResultTotals{Fail: 1, Error: 2, Deferred: 3},
+	}
 	s.put(finding)
-	s.putObjects(clusterFinding, summary, broken, unlisted)
+	s.putObjects(clusterFinding, counts, summary, broken, unlisted)
 	for resource, want := range map[string]struct {
 		narrow, wide string // "Name: value" of the columns, joined
 	}{
@@ -106,6 +110,7 @@ func TestColumns(t *testing.T) {
 			"Name: role|Result: error|Action: deny|Constraint: NeedLabel/owner|Resource: Pod/one|Message: no verdict",
 			"Owner: Job/j|Last Writer: someone",
 		},
+		"auditsummaries": {"Name: counts|Action: deny|Constraint: NeedLabel/owner|Kind: Deployment.apps|Fail: 1|Error: 2|Deferred: 3", ""},
 		"constraintsummaries": {
 			"Name: sum|Action: warn|State: Rejected|Fail: 1|Error: 2|Deferred: 3|Evaluated: 4|Message: line 1: no such rule",
 			"Last Run: run-1",
@@ -126,10 +131,10 @@ func TestColumns(t *testing.T) {
 				}
 			}
 		}
-		if diff := cmp.Diff(strings.Split(want.narrow, "|"), cells[0]); diff != "" {
+		if diff := cmp.Diff(want.narrow, strings.Join(cells[0], "|")); diff != "" {
 			t.Errorf("narrow %s (-want +got):\n%s", resource, diff)
 		}
-		if diff := cmp.Diff(strings.Split(want.wide, "|"), cells[1]); diff != "" {
+		if diff := cmp.Diff(want.wide, strings.Join(cells[1], "|")); diff != "" {
 			t.Errorf("wide %s (-want +got):\n%s", resource, diff)
 		}
 	}
@@ -141,7 +146,7 @@ func TestWatchRepresentations(t *testing.T) {
 	s := start(t)
 	s.put(result("a", "one", "x"))
 	const query = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1"
-	for _, resource := range []string{"auditresults", "clusterauditresults", "auditruns", "constraintsummaries"} {
+	for _, resource := range []string{"auditresults", "auditsummaries", "clusterauditresults", "auditruns", "constraintsummaries"} {
 		for _, accept := range []string{"application/json", asTable, asMetadata} {
 			got := s.do(http.MethodGet, root+"/"+resource+query, accept)
 			var types []string

@@ -36,6 +36,8 @@ type server struct {
 	now   atomic.Int64 // seconds that the clock of the index is ahead
 	ready atomic.Bool
 	stale atomic.Bool
+	// summarized says that what is written is summarized, as the audit does.
+	summarized atomic.Bool
 	// policies that reviews are answered by, nil while these are loaded.
 	policies atomic.Pointer[policies]
 	config   *rest.Config
@@ -223,7 +225,7 @@ func (s *server) putObjects(objects ...metav1.Object) uint64 {
 				return err
 			}
 		}
-		return nil
+		return s.summarize(tx)
 	})
 	if err != nil {
 		s.Fatal(err)
@@ -231,10 +233,20 @@ func (s *server) putObjects(objects ...metav1.Object) uint64 {
 	return revision
 }
 
+func (s *server) summarize(tx *index.Tx) error {
+	if !s.summarized.Load() {
+		return nil
+	}
+	return rows.Summarize(tx, time.Now())
+}
+
 func (s *server) delete(namespace, name string) uint64 {
 	s.Helper()
 	revision, err := s.db.Update(context.Background(), func(tx *index.Tx) error {
-		return tx.Delete(rows.AuditResults, index.Key{Namespace: namespace, Name: name})
+		if err := tx.Delete(rows.AuditResults, index.Key{Namespace: namespace, Name: name}); err != nil {
+			return err
+		}
+		return s.summarize(tx)
 	})
 	if err != nil {
 		s.Fatal(err)

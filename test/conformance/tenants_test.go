@@ -45,10 +45,11 @@ type tenants struct {
 	asked  int
 }
 
-// startTenants starts a server with scoped views. Views ask about everything.
-func startTenants(t testing.TB) *tenants {
+// startTenants starts a server with scoped views, with changes to its configuration.
+// Views ask about everything.
+func startTenants(t testing.TB, change ...func(*server, *apiserver.Config)) *tenants {
 	tn := &tenants{rights: map[string][]right{}}
-	tn.server = start(t, func(s *server, config *apiserver.Config) {
+	tn.server = start(t, append(change, func(s *server, config *apiserver.Config) {
 		tn.authenticator, tn.authorizer = config.Generic.Authentication.Authenticator, config.Generic.Authorization.Authorizer
 		config.Generic.Authentication.Authenticator = tn
 		config.Generic.Authorization.Authorizer = authorizer.AuthorizerFunc(tn.authorize)
@@ -59,7 +60,7 @@ func startTenants(t testing.TB) *tenants {
 		if err != nil {
 			t.Fatal(err)
 		}
-	})
+	})...)
 	return tn
 }
 

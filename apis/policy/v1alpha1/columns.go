@@ -55,6 +55,20 @@ func ResultColumns() []Column[*Finding] {
 	}
 }
 
+// AuditSummaryColumns are the columns of auditsummaries, without NAME and AGE.
+func AuditSummaryColumns() []Column[*AuditSummary] {
+	return []Column[*AuditSummary]{
+		{"Action", "string", "", "enforcement action of the constraint", 0, []string{"enforcementAction"}, func(s *AuditSummary) any { return s.EnforcementAction }},
+		{"Constraint", "string", "", "kind and name of the constraint", 0, []string{"constraint.kind", "constraint.name"}, func(s *AuditSummary) any { return s.Constraint.Kind + "/" + s.Constraint.Name }},
+		{"Kind", "string", "", "kind of the objects", 0, []string{"resource.kind", "resource.apiGroup"}, func(s *AuditSummary) any {
+			return schema.GroupKind{Group: s.Resource.APIGroup, Kind: s.Resource.Kind}.String()
+		}},
+		{"Fail", "integer", "int64", "objects that violate the constraint", 0, []string{"totals.fail"}, func(s *AuditSummary) any { return s.Totals.Fail }},
+		{"Error", "integer", "int64", "objects that could not be evaluated", 0, []string{"totals.error"}, func(s *AuditSummary) any { return s.Totals.Error }},
+		{"Deferred", "integer", "int64", "objects whose evaluation waits for something", 0, []string{"totals.deferred"}, func(s *AuditSummary) any { return s.Totals.Deferred }},
+	}
+}
+
 // RunColumns are the columns of auditruns, without NAME and AGE.
 func RunColumns() []Column[*AuditRun] {
 	return []Column[*AuditRun]{

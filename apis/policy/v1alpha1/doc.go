@@ -10,7 +10,8 @@
 //
 // Besides the types the package holds the tables that everything else reads:
 // the selectable fields (SelectableField) and the printed columns (Column),
-// and the naming rules of findings (ResultName, ResultUID, SummaryName).
+// and the naming rules of findings (ResultName, ResultUID, SummaryName,
+// AuditSummaryName).
 //
 // It imports only k8s.io/apimachinery.
 //

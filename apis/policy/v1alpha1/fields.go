@@ -23,6 +23,7 @@ type SelectableField[T any] struct {
 // clusterauditresults.
 func ResultFields() []SelectableField[*Finding] {
 	return []SelectableField[*Finding]{
+		{"constraint.engine", "Gatekeeper or ValidatingAdmissionPolicy", engines(), func(f *Finding) string { return string(f.Constraint.Engine) }},
 		{"constraint.kind", "kind of the constraint", nil, func(f *Finding) string { return f.Constraint.Kind }},
 		{"constraint.name", "name of the constraint", nil, func(f *Finding) string { return f.Constraint.Name }},
 		{"resource.apiGroup", "API group of the object, empty for the core group", nil, func(f *Finding) string { return f.Resource.APIGroup }},
@@ -47,6 +48,18 @@ func ResultFields() []SelectableField[*Finding] {
 	}
 }
 
+// AuditSummaryFields are the selectable fields of auditsummaries.
+func AuditSummaryFields() []SelectableField[*AuditSummary] {
+	return []SelectableField[*AuditSummary]{
+		{"constraint.engine", "Gatekeeper or ValidatingAdmissionPolicy", engines(), func(s *AuditSummary) string { return string(s.Constraint.Engine) }},
+		{"constraint.kind", "kind of the constraint", nil, func(s *AuditSummary) string { return s.Constraint.Kind }},
+		{"constraint.name", "name of the constraint", nil, func(s *AuditSummary) string { return s.Constraint.Name }},
+		{"resource.apiGroup", "API group of the objects, empty for the core group", nil, func(s *AuditSummary) string { return s.Resource.APIGroup }},
+		{"resource.kind", "kind of the objects", nil, func(s *AuditSummary) string { return s.Resource.Kind }},
+		{"enforcementAction", "deny, warn, dryrun or scoped", nil, func(s *AuditSummary) string { return s.EnforcementAction }},
+	}
+}
+
 // RunFields are the selectable fields of auditruns.
 func RunFields() []SelectableField[*AuditRun] {
 	return []SelectableField[*AuditRun]{
@@ -58,12 +71,15 @@ func RunFields() []SelectableField[*AuditRun] {
 // SummaryFields are the selectable fields of constraintsummaries.
 func SummaryFields() []SelectableField[*ConstraintSummary] {
 	return []SelectableField[*ConstraintSummary]{
+		{"constraint.engine", "Gatekeeper or ValidatingAdmissionPolicy", engines(), func(s *ConstraintSummary) string { return string(s.Constraint.Engine) }},
 		{"constraint.kind", "kind of the constraint", nil, func(s *ConstraintSummary) string { return s.Constraint.Kind }},
 		{"constraint.name", "name of the constraint", nil, func(s *ConstraintSummary) string { return s.Constraint.Name }},
 		{"enforcementAction", "deny, warn, dryrun or scoped", nil, func(s *ConstraintSummary) string { return s.EnforcementAction }},
 		{"state", "NotYetAudited, Current, Partial, Rejected or Deferred", values(SummaryNotYetAudited, SummaryCurrent, SummaryPartial, SummaryRejected, SummaryDeferred), func(s *ConstraintSummary) string { return string(s.State) }},
 	}
 }
+
+func engines() []string { return values(EngineGatekeeper, EngineValidatingAdmissionPolicy) }
 
 func values[T ~string](of ...T) []string {
 	out := make([]string, len(of))

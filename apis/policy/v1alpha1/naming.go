@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Label keys that every result carries, so that kubectl's -l works. A value that
@@ -16,6 +17,22 @@ const (
 	LabelConstraintName = "policy.example.io/constraint-name"
 	LabelResourceKind   = "policy.example.io/resource-kind"
 )
+
+// ResultLabels returns the labels of the results of a constraint on objects of a kind,
+// and of what counts them.
+func ResultLabels(c ConstraintReference, kind string) map[string]string {
+	labels := map[string]string{}
+	for key, value := range map[string]string{
+		LabelConstraintKind: c.Kind,
+		LabelConstraintName: c.Name,
+		LabelResourceKind:   kind,
+	} {
+		if len(validation.IsValidLabelValue(value)) == 0 {
+			labels[key] = value
+		}
+	}
+	return labels
+}
 
 // maxNameLength is the longest name of a Kubernetes object that is a DNS
 // subdomain.
@@ -38,6 +55,25 @@ func ResultName(c ConstraintReference, r ResourceReference) string {
 func ResultUID(c ConstraintReference, r ResourceReference) types.UID {
 	sum := identitySum(c, r, string(r.UID))
 	return uidOf(sum)
+}
+
+// AuditSummaryName returns the name of the summary of a constraint's results on the
+// objects of a kind. It depends on nothing else of the two but their identities and on
+// the enforcement action, is readable first and unique within a namespace by a hash at
+// the end, as ResultName.
+func AuditSummaryName(c ConstraintReference, k KindReference, action string) string {
+	sum := auditSummarySum(c, k, action)
+	hash := strings.ToLower(base32.HexEncoding.EncodeToString(sum[:10]))
+	return readableName(maxNameLength-len(hash)-1, c.Name, k.Kind) + "." + hash
+}
+
+// AuditSummaryUID returns the uid of such a summary in a namespace.
+func AuditSummaryUID(namespace string, c ConstraintReference, k KindReference, action string) types.UID {
+	return uidOf(auditSummarySum(c, k, action, namespace))
+}
+
+func auditSummarySum(c ConstraintReference, k KindReference, action string, more ...string) [sha256.Size]byte {
+	return identitySum(c, ResourceReference{APIGroup: k.APIGroup, Kind: k.Kind}, append([]string{"auditsummary", action}, more...)...)
 }
 
 // SummaryName returns the name of the summary of a constraint: its kind in lower
@@ -74,7 +110,7 @@ func SummaryUID(c ConstraintReference) types.UID {
 }
 
 func identitySum(c ConstraintReference, r ResourceReference, more ...string) [sha256.Size]byte {
-	parts := append([]string{c.Engine, c.Kind, c.Name, r.APIGroup, r.Kind, r.Namespace, r.Name}, more...)
+	parts := append([]string{string(c.Engine), c.Kind, c.Name, r.APIGroup, r.Kind, r.Namespace, r.Name}, more...)
 	return sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 }
 

@@ -31,6 +31,7 @@ func Types() []runtime.Object {
 	return []runtime.Object{
 		&AuditResult{}, &AuditResultList{},
 		&ClusterAuditResult{}, &ClusterAuditResultList{},
+		&AuditSummary{}, &AuditSummaryList{},
 		&AuditRun{}, &AuditRunList{},
 		&ConstraintSummary{}, &ConstraintSummaryList{},
 		&Review{}, &LocalReview{},

@@ -130,11 +130,22 @@ const (
 	ResultDeferred Result = "deferred"
 )
 
+// Engine is what evaluates a constraint.
+// +enum
+type Engine string
+
+const (
+	// EngineGatekeeper is for constraints of Gatekeeper's templates.
+	EngineGatekeeper Engine = "Gatekeeper"
+	// EngineValidatingAdmissionPolicy is for Kubernetes' own policies.
+	EngineValidatingAdmissionPolicy Engine = "ValidatingAdmissionPolicy"
+)
+
 // ConstraintReference identifies a constraint and the generation of it that was
 // evaluated.
 type ConstraintReference struct {
 	// engine that evaluates the constraint: Gatekeeper or ValidatingAdmissionPolicy.
-	Engine string `json:"engine"`
+	Engine Engine `json:"engine"`
 	// kind of the constraint, for example K8sRequiredLabels. Of a
 	// ValidatingAdmissionPolicyBinding it is the name of its policy.
 	Kind string `json:"kind"`

@@ -29,6 +29,16 @@ func (in AuditRunList) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in AuditSummary) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.AuditSummary"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in AuditSummaryList) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.AuditSummaryList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ClusterAuditResult) OpenAPIModelName() string {
 	return "io.example.policy.v1alpha1.ClusterAuditResult"
 }
@@ -64,6 +74,11 @@ func (in Finding) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in KindReference) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.KindReference"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in KindRun) OpenAPIModelName() string {
 	return "io.example.policy.v1alpha1.KindRun"
 }
@@ -86,6 +101,11 @@ func (in OwnerReference) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ResourceReference) OpenAPIModelName() string {
 	return "io.example.policy.v1alpha1.ResourceReference"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ResultTotals) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ResultTotals"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

@@ -77,17 +77,21 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.AuditResultList{}.OpenAPIModelName():        schema_policy_apiserver_apis_policy_v1alpha1_AuditResultList(ref),
 		v1alpha1.AuditRun{}.OpenAPIModelName():               schema_policy_apiserver_apis_policy_v1alpha1_AuditRun(ref),
 		v1alpha1.AuditRunList{}.OpenAPIModelName():           schema_policy_apiserver_apis_policy_v1alpha1_AuditRunList(ref),
+		v1alpha1.AuditSummary{}.OpenAPIModelName():           schema_policy_apiserver_apis_policy_v1alpha1_AuditSummary(ref),
+		v1alpha1.AuditSummaryList{}.OpenAPIModelName():       schema_policy_apiserver_apis_policy_v1alpha1_AuditSummaryList(ref),
 		v1alpha1.ClusterAuditResult{}.OpenAPIModelName():     schema_policy_apiserver_apis_policy_v1alpha1_ClusterAuditResult(ref),
 		v1alpha1.ClusterAuditResultList{}.OpenAPIModelName(): schema_policy_apiserver_apis_policy_v1alpha1_ClusterAuditResultList(ref),
 		v1alpha1.ConstraintReference{}.OpenAPIModelName():    schema_policy_apiserver_apis_policy_v1alpha1_ConstraintReference(ref),
 		v1alpha1.ConstraintSummary{}.OpenAPIModelName():      schema_policy_apiserver_apis_policy_v1alpha1_ConstraintSummary(ref),
 		v1alpha1.ConstraintSummaryList{}.OpenAPIModelName():  schema_policy_apiserver_apis_policy_v1alpha1_ConstraintSummaryList(ref),
 		v1alpha1.Finding{}.OpenAPIModelName():                schema_policy_apiserver_apis_policy_v1alpha1_Finding(ref),
+		v1alpha1.KindReference{}.OpenAPIModelName():          schema_policy_apiserver_apis_policy_v1alpha1_KindReference(ref),
 		v1alpha1.KindRun{}.OpenAPIModelName():                schema_policy_apiserver_apis_policy_v1alpha1_KindRun(ref),
 		v1alpha1.LastWriter{}.OpenAPIModelName():             schema_policy_apiserver_apis_policy_v1alpha1_LastWriter(ref),
 		v1alpha1.LocalReview{}.OpenAPIModelName():            schema_policy_apiserver_apis_policy_v1alpha1_LocalReview(ref),
 		v1alpha1.OwnerReference{}.OpenAPIModelName():         schema_policy_apiserver_apis_policy_v1alpha1_OwnerReference(ref),
 		v1alpha1.ResourceReference{}.OpenAPIModelName():      schema_policy_apiserver_apis_policy_v1alpha1_ResourceReference(ref),
+		v1alpha1.ResultTotals{}.OpenAPIModelName():           schema_policy_apiserver_apis_policy_v1alpha1_ResultTotals(ref),
 		v1alpha1.Review{}.OpenAPIModelName():                 schema_policy_apiserver_apis_policy_v1alpha1_Review(ref),
 		v1alpha1.ReviewConstraint{}.OpenAPIModelName():       schema_policy_apiserver_apis_policy_v1alpha1_ReviewConstraint(ref),
 		v1alpha1.ReviewResource{}.OpenAPIModelName():         schema_policy_apiserver_apis_policy_v1alpha1_ReviewResource(ref),
@@ -3119,6 +3123,121 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditRunList(ref common.Refere
 	}
 }
 
+func schema_policy_apiserver_apis_policy_v1alpha1_AuditSummary(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "AuditSummary counts the AuditResults that a constraint has on the objects of one kind in one namespace, with one enforcement action. Where there are none there is no AuditSummary. It changes together with the results: at each resourceVersion the totals are the numbers of results that there are.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata of the summary. name and uid are derived from what is counted, and the name is the same in all namespaces; creationTimestamp is when there came to be something to count; the labels are those of the results.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"constraint": {
+						SchemaProps: spec.SchemaProps{
+							Description: "constraint whose results are counted. It has neither uid nor generation: the results may be of several.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ConstraintReference{}.OpenAPIModelName()),
+						},
+					},
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resource is the kind of the objects.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.KindReference{}.OpenAPIModelName()),
+						},
+					},
+					"enforcementAction": {
+						SchemaProps: spec.SchemaProps{
+							Description: "enforcementAction of the results.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"totals": {
+						SchemaProps: spec.SchemaProps{
+							Description: "totals by result.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ResultTotals{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"constraint", "resource", "totals"},
+			},
+		},
+		Dependencies: []string{
+			v1.ObjectMeta{}.OpenAPIModelName(), v1alpha1.ConstraintReference{}.OpenAPIModelName(), v1alpha1.KindReference{}.OpenAPIModelName(), v1alpha1.ResultTotals{}.OpenAPIModelName()},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_AuditSummaryList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "AuditSummaryList is a list of AuditSummaries.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata of the list.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "items are the summaries.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.AuditSummary{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1.ListMeta{}.OpenAPIModelName(), v1alpha1.AuditSummary{}.OpenAPIModelName()},
+	}
+}
+
 func schema_policy_apiserver_apis_policy_v1alpha1_ClusterAuditResult(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -3328,10 +3447,11 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ConstraintReference(ref common
 				Properties: map[string]spec.Schema{
 					"engine": {
 						SchemaProps: spec.SchemaProps{
-							Description: "engine that evaluates the constraint: Gatekeeper or ValidatingAdmissionPolicy.",
+							Description: "engine that evaluates the constraint: Gatekeeper or ValidatingAdmissionPolicy.\n\nPossible enum values:\n - `\"Gatekeeper\"` is for constraints of Gatekeeper's templates.\n - `\"ValidatingAdmissionPolicy\"` is for Kubernetes' own policies.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
+							Enum:        []interface{}{"Gatekeeper", "ValidatingAdmissionPolicy"},
 						},
 					},
 					"kind": {
@@ -3643,6 +3763,35 @@ func schema_policy_apiserver_apis_policy_v1alpha1_Finding(ref common.ReferenceCa
 	}
 }
 
+func schema_policy_apiserver_apis_policy_v1alpha1_KindReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "KindReference identifies a kind of objects.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiGroup": {
+						SchemaProps: spec.SchemaProps{
+							Description: "apiGroup of the objects, empty for the core group.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "kind of the objects.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"kind"},
+			},
+		},
+	}
+}
+
 func schema_policy_apiserver_apis_policy_v1alpha1_KindRun(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -3919,6 +4068,44 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ResourceReference(ref common.R
 					},
 				},
 				Required: []string{"apiVersion", "kind", "name"},
+			},
+		},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ResultTotals(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ResultTotals counts results.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"fail": {
+						SchemaProps: spec.SchemaProps{
+							Description: "fail is the number of objects that violate the constraint.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"error": {
+						SchemaProps: spec.SchemaProps{
+							Description: "error is the number of objects that could not be evaluated.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"deferred": {
+						SchemaProps: spec.SchemaProps{
+							Description: "deferred is the number of objects whose evaluation waits for something.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"fail", "error", "deferred"},
 			},
 		},
 	}

@@ -8,8 +8,11 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-base/tracing"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/index"
@@ -86,6 +89,13 @@ func (e encoder) encodeObject(o *storedObject, w io.Writer) error {
 // streamBuffer is how much of a list is written at a time.
 const streamBuffer = 32 << 10
 
+const (
+	// spanEncode is writing a list while it is read, within upstream's SerializeObject.
+	spanEncode = "EncodeList"
+	// slowEncoding is after which time the span is logged. A slow client makes it long.
+	slowEncoding = 5 * time.Second
+)
+
 // beginOfItems and endOfList are around the items of a list.
 const (
 	beginOfItems = `"items":[`
@@ -94,7 +104,12 @@ const (
 
 // encodeStream writes a list while it reads it. After an error the text lacks its
 // end, so that no client takes it for the whole list.
-func (e encoder) encodeStream(s *stream, w io.Writer) error {
+func (e encoder) encodeStream(s *stream, w io.Writer) (err error) {
+	ctx, span := tracing.Start(s.ctx, spanEncode, attribute.String("resource", string(s.rest.Table)))
+	defer func() {
+		span.RecordError(err)
+		span.End(slowEncoding)
+	}()
 	// The plain encoder makes the frame: an empty list.
 	var frame bytes.Buffer
 	if err := e.plain.Encode(s.list, &frame); err != nil {
@@ -111,7 +126,7 @@ func (e encoder) encodeStream(s *stream, w io.Writer) error {
 	}
 	out := bufio.NewWriterSize(w, streamBuffer)
 	text, separator := head[1:], ""
-	err := s.each(func(row *index.Row) error {
+	err = s.each(ctx, func(row *index.Row) error {
 		var err error
 		if text, err = s.rest.appendItem(append(text, separator...), row); err != nil {
 			return err

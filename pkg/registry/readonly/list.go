@@ -84,9 +84,9 @@ func (r *REST) list(ctx context.Context, view *access.View, selected *selected, 
 	if err != nil {
 		return nil, r.listError(err, &query, digest, view.Epoch())
 	}
-	s := &stream{rest: r, list: r.NewList(), first: page}
+	s := &stream{rest: r, ctx: ctx, list: r.NewList(), first: page}
 	if whole {
-		s.next = r.pagesBehind(ctx, view, query, page.Revision)
+		s.next = r.pagesBehind(view, query, page.Revision)
 	}
 	if err := s.describe(selected, digest, view.Epoch(), left); err != nil {
 		return nil, apierrors.NewInternalError(err)

@@ -25,12 +25,15 @@ const (
 // window keeps for longer than a request may take. Codec encodes it.
 type stream struct {
 	rest *REST
+	// ctx is that of the request, which lasts until the answer is written: encoders get
+	// none.
+	ctx context.Context
 	// list has the metadata and no items.
 	list runtime.Object
 	// first page of the list, which was read before the answer began.
 	first *index.Page
 	// next reads the page behind a key; nil if the first page is all that is wanted.
-	next func(after *index.Key) (*index.Page, error)
+	next func(ctx context.Context, after *index.Key) (*index.Page, error)
 	// done is called when the last page has been read.
 	done func()
 }
@@ -47,7 +50,7 @@ func (s *stream) DeepCopyObject() runtime.Object {
 
 // each calls fn for each row. It can be called more than once: the request may be
 // logged with its answer.
-func (s *stream) each(fn func(*index.Row) error) error {
+func (s *stream) each(ctx context.Context, fn func(*index.Row) error) error {
 	defer s.done()
 	page := s.first
 	for {
@@ -60,7 +63,7 @@ func (s *stream) each(fn func(*index.Row) error) error {
 			return nil
 		}
 		var err error
-		if page, err = s.next(&page.Rows[len(page.Rows)-1].Key); err != nil {
+		if page, err = s.next(ctx, &page.Rows[len(page.Rows)-1].Key); err != nil {
 			return err
 		}
 	}
@@ -69,7 +72,7 @@ func (s *stream) each(fn func(*index.Row) error) error {
 // decode makes the whole list, for encodings other than the stored one.
 func (s *stream) decode() (runtime.Object, error) {
 	objs := []runtime.Object{}
-	err := s.each(func(row *index.Row) error {
+	err := s.each(s.ctx, func(row *index.Row) error {
 		obj, err := s.rest.decode(row)
 		objs = append(objs, obj)
 		return err
@@ -95,9 +98,9 @@ func (r *REST) appendItem(dst []byte, row *index.Row) ([]byte, error) {
 }
 
 // pagesBehind returns a function that reads the pages behind the first one of a list.
-func (r *REST) pagesBehind(ctx context.Context, view *access.View, query index.Query, revision uint64) func(*index.Key) (*index.Page, error) {
+func (r *REST) pagesBehind(view *access.View, query index.Query, revision uint64) func(context.Context, *index.Key) (*index.Page, error) {
 	query.Revision, query.Limit = revision, laterStreamPages
-	return func(after *index.Key) (*index.Page, error) {
+	return func(ctx context.Context, after *index.Key) (*index.Page, error) {
 		query.After = after
 		page, err := view.List(ctx, query)
 		return page, toAPIError(err, v1alpha1.Resource(string(r.Table)), "")

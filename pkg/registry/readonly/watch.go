@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/component-base/metrics"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/access"
@@ -75,6 +77,7 @@ func (r *REST) Watch(ctx context.Context, options *metainternalversion.ListOptio
 		initial:   revision == 0,
 		cancel:    cancel,
 		events:    make(chan watch.Event, watchBuffer),
+		delivered: processMetrics().delivered.WithLabelValues(string(r.Table)),
 	}
 	if options.SendInitialEvents != nil {
 		w.initial = *options.SendInitialEvents
@@ -96,6 +99,13 @@ type watcher struct {
 	initialBookmark bool // and mark its end
 	bookmarks       bool
 	deadline        time.Time // of the request, zero if it has none
+	// position is the revision up to which changes were handed over, 0 before the watch
+	// follows any.
+	position atomic.Uint64
+	// follows is true once changes could be read, so that the watch was not too old from
+	// the beginning.
+	follows   bool
+	delivered metrics.CounterMetric
 
 	cancel context.CancelFunc
 	once   sync.Once
@@ -112,7 +122,9 @@ func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
 func (w *watcher) run(ctx context.Context, revision uint64) {
 	defer close(w.events)
 	defer w.Stop()
+	closed := processMetrics().opened(w)
 	err := w.produceVisible(ctx, revision)
+	closed(err)
 	if ctx.Err() != nil {
 		return
 	}
@@ -200,6 +212,7 @@ func (w *watcher) sendState(ctx context.Context) (uint64, error) {
 
 // follow sends what changes after a revision.
 func (w *watcher) follow(ctx context.Context, revision uint64) error {
+	w.position.Store(revision)
 	next := w.nextBookmark(time.Now())
 	for {
 		changes, err := w.changes(ctx, revision, next)
@@ -215,11 +228,13 @@ func (w *watcher) follow(ctx context.Context, revision uint64) error {
 		default:
 			return err
 		}
+		w.follows = true
 		for i := range changes {
 			if err := w.sendChange(ctx, &changes[i]); err != nil {
 				return err
 			}
 			revision = changes[i].Revision
+			w.position.Store(revision)
 		}
 		if w.bookmarks && !time.Now().Before(next) {
 			if err := w.sendBookmark(ctx, revision, nil); err != nil {
@@ -284,7 +299,11 @@ func (w *watcher) sendChange(ctx context.Context, c *index.Change) error {
 }
 
 func (w *watcher) sendRow(ctx context.Context, event watch.EventType, row *index.Row, revision uint64) error {
-	return w.sendObject(ctx, event, w.rest.events.object(w.rest, row, revision))
+	err := w.sendObject(ctx, event, w.rest.events.object(w.rest, row, revision))
+	if err == nil {
+		w.delivered.Inc()
+	}
+	return err
 }
 
 func (w *watcher) sendObject(ctx context.Context, event watch.EventType, obj runtime.Object) error {

@@ -66,6 +66,9 @@ func (o *Options) Generic() (*genericapiserver.RecommendedConfig, error) {
 	if err := o.Audit.ApplyTo(&config.Config); err != nil {
 		return nil, fmt.Errorf("auditing of requests: %w", err)
 	}
+	if err := o.Traces.ApplyTo(nil, &config.Config); err != nil {
+		return nil, fmt.Errorf("--tracing-config-file=%s: %w", o.Traces.ConfigFile, err)
+	}
 	return config, nil
 }
 

@@ -61,6 +61,7 @@ type Options struct {
 	Authorization  *genericoptions.DelegatingAuthorizationOptions
 	Audit          *genericoptions.AuditOptions
 	Features       *genericoptions.FeatureOptions
+	Traces         *genericoptions.TracingOptions
 	Logs           *logs.Options
 }
 
@@ -92,6 +93,7 @@ func New() (*Options, error) {
 		Authorization:        genericoptions.NewDelegatingAuthorizationOptions(),
 		Audit:                genericoptions.NewAuditOptions(),
 		Features:             genericoptions.NewFeatureOptions(),
+		Traces:               genericoptions.NewTracingOptions(),
 		Logs:                 logs.NewOptions(),
 	}, nil
 }
@@ -119,6 +121,11 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	o.Authorization.AddFlags(sets.FlagSet("authorization"))
 	o.Audit.AddFlags(sets.FlagSet("auditing of requests"))
 	o.Features.AddFlags(sets.FlagSet("features"))
+	traces := sets.FlagSet("traces")
+	o.Traces.AddFlags(traces)
+	if file := traces.Lookup("tracing-config-file"); file != nil {
+		file.Usage = "File with a TracingConfiguration: the OpenTelemetry collector that spans of requests are sent to, and of how many. Without it there are none."
+	}
 	o.ServerRun.AddUniversalFlags(sets.FlagSet("generic"))
 	logsapi.AddFlags(o.Logs, sets.FlagSet("logs"))
 	return sets
@@ -187,6 +194,7 @@ func (o *Options) Validate() error {
 	}
 	errs = append(errs, o.Audit.Validate()...)
 	errs = append(errs, o.Features.Validate()...)
+	errs = append(errs, o.Traces.Validate()...)
 	if !isDir {
 		errs = append(errs, o.Authentication.Validate()...)
 		errs = append(errs, o.Authorization.Validate()...)

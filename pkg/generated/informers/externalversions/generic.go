@@ -44,6 +44,8 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Policy().V1alpha1().AuditResults().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("auditruns"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Policy().V1alpha1().AuditRuns().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("auditsummaries"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Policy().V1alpha1().AuditSummaries().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("clusterauditresults"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Policy().V1alpha1().ClusterAuditResults().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("constraintsummaries"):

@@ -17,6 +17,14 @@ type AuditResultNamespaceListerExpansion interface{}
 // AuditRunLister.
 type AuditRunListerExpansion interface{}
 
+// AuditSummaryListerExpansion allows custom methods to be added to
+// AuditSummaryLister.
+type AuditSummaryListerExpansion interface{}
+
+// AuditSummaryNamespaceListerExpansion allows custom methods to be added to
+// AuditSummaryNamespaceLister.
+type AuditSummaryNamespaceListerExpansion interface{}
+
 // ClusterAuditResultListerExpansion allows custom methods to be added to
 // ClusterAuditResultLister.
 type ClusterAuditResultListerExpansion interface{}

@@ -15,6 +15,8 @@ type Interface interface {
 	AuditResults() TypedAuditResultInformer
 	// AuditRuns returns a AuditRunInformer.
 	AuditRuns() TypedAuditRunInformer
+	// AuditSummaries returns a AuditSummaryInformer.
+	AuditSummaries() TypedAuditSummaryInformer
 	// ClusterAuditResults returns a ClusterAuditResultInformer.
 	ClusterAuditResults() TypedClusterAuditResultInformer
 	// ConstraintSummaries returns a ConstraintSummaryInformer.
@@ -40,6 +42,11 @@ func (v *version) AuditResults() TypedAuditResultInformer {
 // AuditRuns returns a TypedAuditRunInformer.
 func (v *version) AuditRuns() TypedAuditRunInformer {
 	return &auditRunInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
+}
+
+// AuditSummaries returns a TypedAuditSummaryInformer.
+func (v *version) AuditSummaries() TypedAuditSummaryInformer {
+	return &auditSummaryInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }
 
 // ClusterAuditResults returns a TypedClusterAuditResultInformer.

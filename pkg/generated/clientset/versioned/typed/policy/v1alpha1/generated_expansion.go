@@ -9,6 +9,8 @@ type AuditResultExpansion interface{}
 
 type AuditRunExpansion interface{}
 
+type AuditSummaryExpansion interface{}
+
 type ClusterAuditResultExpansion interface{}
 
 type ConstraintSummaryExpansion interface{}

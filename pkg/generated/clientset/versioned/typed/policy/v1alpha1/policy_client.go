@@ -17,6 +17,7 @@ type PolicyV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	AuditResultsGetter
 	AuditRunsGetter
+	AuditSummariesGetter
 	ClusterAuditResultsGetter
 	ConstraintSummariesGetter
 	LocalReviewsGetter
@@ -34,6 +35,10 @@ func (c *PolicyV1alpha1Client) AuditResults(namespace string) AuditResultInterfa
 
 func (c *PolicyV1alpha1Client) AuditRuns() AuditRunInterface {
 	return newAuditRuns(c)
+}
+
+func (c *PolicyV1alpha1Client) AuditSummaries(namespace string) AuditSummaryInterface {
+	return newAuditSummaries(c, namespace)
 }
 
 func (c *PolicyV1alpha1Client) ClusterAuditResults() ClusterAuditResultInterface {

@@ -23,6 +23,10 @@ func (c *FakePolicyV1alpha1) AuditRuns() v1alpha1.AuditRunInterface {
 	return newFakeAuditRuns(c)
 }
 
+func (c *FakePolicyV1alpha1) AuditSummaries(namespace string) v1alpha1.AuditSummaryInterface {
+	return newFakeAuditSummaries(c, namespace)
+}
+
 func (c *FakePolicyV1alpha1) ClusterAuditResults() v1alpha1.ClusterAuditResultInterface {
 	return newFakeClusterAuditResults(c)
 }
