@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
+	"policy.example.io/policy-apiserver/pkg/registry/auditchange"
 	"policy.example.io/policy-apiserver/pkg/registry/auditresult"
 	"policy.example.io/policy-apiserver/pkg/registry/auditrun"
 	"policy.example.io/policy-apiserver/pkg/registry/constraintsummary"
@@ -23,6 +24,8 @@ func Resources() []readonly.Resource {
 		auditresult.Cluster(),
 		auditrun.Resource(),
 		constraintsummary.Resource(),
+		auditchange.Namespaced(),
+		auditchange.Cluster(),
 	}
 }
 

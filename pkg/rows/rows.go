@@ -18,10 +18,12 @@ const (
 	ClusterAuditResults index.Table = "clusterauditresults"
 	AuditRuns           index.Table = "auditruns"
 	ConstraintSummaries index.Table = "constraintsummaries"
+	AuditChanges        index.Table = "auditchanges"
+	ClusterAuditChanges index.Table = "clusterauditchanges"
 )
 
-// Schemas returns the tables of the index and their selectable fields. Findings are
-// grouped by the kind of their object, which decides who may see them.
+// Schemas returns the tables of the index and their selectable fields. Findings, and
+// their changes, are grouped by the kind of their object, which decides who may see them.
 func Schemas() []index.Schema {
 	subject := []string{"resource.apiGroup", "resource.kind"}
 	return []index.Schema{
@@ -29,6 +31,8 @@ func Schemas() []index.Schema {
 		{Table: ClusterAuditResults, Fields: paths(v1alpha1.ResultFields()), GroupBy: subject},
 		{Table: AuditRuns, Fields: paths(v1alpha1.RunFields())},
 		{Table: ConstraintSummaries, Fields: paths(v1alpha1.SummaryFields())},
+		{Table: AuditChanges, Fields: paths(v1alpha1.ChangeFields()), GroupBy: subject},
+		{Table: ClusterAuditChanges, Fields: paths(v1alpha1.ChangeFields()), GroupBy: subject},
 	}
 }
 
@@ -40,8 +44,7 @@ type Row struct {
 	Value []byte
 }
 
-// Encode turns an AuditResult, ClusterAuditResult, AuditRun or ConstraintSummary
-// into its row. The object's resourceVersion is not kept: it is the revision
+// Encode turns an object of a resource that is kept into its row. The object's resourceVersion is not kept: it is the revision
 // that the index gives to the row.
 func Encode(obj metav1.Object) (*Row, error) {
 	row := &Row{
@@ -57,6 +60,10 @@ func Encode(obj metav1.Object) (*Row, error) {
 		row.Table, row.Attrs.Fields = AuditRuns, values(v1alpha1.RunFields(), o)
 	case *v1alpha1.ConstraintSummary:
 		row.Table, row.Attrs.Fields = ConstraintSummaries, values(v1alpha1.SummaryFields(), o)
+	case *v1alpha1.AuditChange:
+		row.Table, row.Attrs.Fields = AuditChanges, values(v1alpha1.ChangeFields(), &o.Change)
+	case *v1alpha1.ClusterAuditChange:
+		row.Table, row.Attrs.Fields = ClusterAuditChanges, values(v1alpha1.ChangeFields(), &o.Change)
 	default:
 		return nil, fmt.Errorf("no table for objects of type %T", obj)
 	}

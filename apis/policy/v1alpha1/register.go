@@ -33,6 +33,8 @@ func Types() []runtime.Object {
 		&ClusterAuditResult{}, &ClusterAuditResultList{},
 		&AuditRun{}, &AuditRunList{},
 		&ConstraintSummary{}, &ConstraintSummaryList{},
+		&AuditChange{}, &AuditChangeList{},
+		&ClusterAuditChange{}, &ClusterAuditChangeList{},
 		&Review{}, &LocalReview{},
 	}
 }

@@ -11,10 +11,14 @@ import (
 
 // Interface provides access to all the informers in this group version.
 type Interface interface {
+	// AuditChanges returns a AuditChangeInformer.
+	AuditChanges() TypedAuditChangeInformer
 	// AuditResults returns a AuditResultInformer.
 	AuditResults() TypedAuditResultInformer
 	// AuditRuns returns a AuditRunInformer.
 	AuditRuns() TypedAuditRunInformer
+	// ClusterAuditChanges returns a ClusterAuditChangeInformer.
+	ClusterAuditChanges() TypedClusterAuditChangeInformer
 	// ClusterAuditResults returns a ClusterAuditResultInformer.
 	ClusterAuditResults() TypedClusterAuditResultInformer
 	// ConstraintSummaries returns a ConstraintSummaryInformer.
@@ -32,6 +36,11 @@ func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakList
 	return &version{factory: f, namespace: namespace, tweakListOptions: tweakListOptions}
 }
 
+// AuditChanges returns a TypedAuditChangeInformer.
+func (v *version) AuditChanges() TypedAuditChangeInformer {
+	return &auditChangeInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
 // AuditResults returns a TypedAuditResultInformer.
 func (v *version) AuditResults() TypedAuditResultInformer {
 	return &auditResultInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
@@ -40,6 +49,11 @@ func (v *version) AuditResults() TypedAuditResultInformer {
 // AuditRuns returns a TypedAuditRunInformer.
 func (v *version) AuditRuns() TypedAuditRunInformer {
 	return &auditRunInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
+}
+
+// ClusterAuditChanges returns a TypedClusterAuditChangeInformer.
+func (v *version) ClusterAuditChanges() TypedClusterAuditChangeInformer {
+	return &clusterAuditChangeInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
 }
 
 // ClusterAuditResults returns a TypedClusterAuditResultInformer.

@@ -5,9 +5,13 @@
 
 package v1alpha1
 
+type AuditChangeExpansion interface{}
+
 type AuditResultExpansion interface{}
 
 type AuditRunExpansion interface{}
+
+type ClusterAuditChangeExpansion interface{}
 
 type ClusterAuditResultExpansion interface{}
 

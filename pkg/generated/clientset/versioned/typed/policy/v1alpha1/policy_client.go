@@ -15,8 +15,10 @@ import (
 
 type PolicyV1alpha1Interface interface {
 	RESTClient() rest.Interface
+	AuditChangesGetter
 	AuditResultsGetter
 	AuditRunsGetter
+	ClusterAuditChangesGetter
 	ClusterAuditResultsGetter
 	ConstraintSummariesGetter
 	LocalReviewsGetter
@@ -28,12 +30,20 @@ type PolicyV1alpha1Client struct {
 	restClient rest.Interface
 }
 
+func (c *PolicyV1alpha1Client) AuditChanges(namespace string) AuditChangeInterface {
+	return newAuditChanges(c, namespace)
+}
+
 func (c *PolicyV1alpha1Client) AuditResults(namespace string) AuditResultInterface {
 	return newAuditResults(c, namespace)
 }
 
 func (c *PolicyV1alpha1Client) AuditRuns() AuditRunInterface {
 	return newAuditRuns(c)
+}
+
+func (c *PolicyV1alpha1Client) ClusterAuditChanges() ClusterAuditChangeInterface {
+	return newClusterAuditChanges(c)
 }
 
 func (c *PolicyV1alpha1Client) ClusterAuditResults() ClusterAuditResultInterface {
