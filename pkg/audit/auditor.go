@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,6 +33,9 @@ type Config struct {
 	// EnsureConstraintKind makes sure that constraints of a template can be created,
 	// where that takes more than the template. nil if it never does.
 	EnsureConstraintKind func(ctx context.Context, template *unstructured.Unstructured) error
+	// ChangeRetention is how long it is kept which findings opened and were resolved. 0
+	// means DefaultChangeRetention.
+	ChangeRetention time.Duration
 }
 
 // Auditor keeps the findings of an index in step with a source.
@@ -43,6 +47,7 @@ type Auditor struct {
 	ensure  func(ctx context.Context, template *unstructured.Unstructured) error
 
 	sets     *setRegistry
+	changes  *changeLog
 	tracker  *tracker
 	writer   *writer
 	planner  *planner
@@ -58,6 +63,9 @@ type Auditor struct {
 func New(cfg Config) (*Auditor, error) {
 	if cfg.Source == nil || cfg.Index == nil {
 		return nil, errors.New("an audit needs a source and an index")
+	}
+	if cfg.ChangeRetention < 0 {
+		return nil, fmt.Errorf("changes are kept for %v; it must not be negative", cfg.ChangeRetention)
 	}
 	if cfg.Workers < 0 {
 		return nil, fmt.Errorf("the number of audit workers is %d; it must not be negative", cfg.Workers)
@@ -78,6 +86,10 @@ func New(cfg Config) (*Auditor, error) {
 	if a.workers == 0 {
 		a.workers = runtime.GOMAXPROCS(0)
 	}
+	if cfg.ChangeRetention == 0 {
+		cfg.ChangeRetention = DefaultChangeRetention
+	}
+	a.changes = &changeLog{clock: a.clock, retention: cfg.ChangeRetention, limit: defaultMaxChanges, paused: func() bool { return false }}
 	a.tracker = newTracker(a.clock)
 	a.writer = newWriter(a.index, a.clock)
 	a.planner = newPlanner(a)
@@ -131,6 +143,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { report.run(ctx); return nil })
 	group.Go(func() error { a.planner.run(ctx); return nil })
+	group.Go(func() error { a.expireChanges(ctx); return nil })
 	return group.Wait()
 }
 

@@ -83,6 +83,8 @@ type harness struct {
 	a      *Auditor
 	cancel context.CancelFunc
 	done   chan error
+	// opened is called with each index before the audit runs; nil if nobody cares.
+	opened func(*index.DB)
 }
 
 func newHarness(t testing.TB, src *fakeSource) *harness {
@@ -102,6 +104,9 @@ func (h *harness) start() {
 	db, err := index.Open(opts)
 	if err != nil {
 		h.Fatalf("open index: %v", err)
+	}
+	if h.opened != nil {
+		h.opened(db)
 	}
 	a, err := New(Config{Source: h.src, Index: db, Workers: 2})
 	if err != nil {

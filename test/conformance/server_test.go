@@ -32,10 +32,11 @@ import (
 // server is a running server and the index behind it.
 type server struct {
 	testing.TB
-	db    *index.DB
-	now   atomic.Int64 // seconds that the clock of the index is ahead
-	ready atomic.Bool
-	stale atomic.Bool
+	db     *index.DB
+	now    atomic.Int64 // seconds that the clock of the index is ahead
+	ready  atomic.Bool
+	stale  atomic.Bool
+	notice atomic.Pointer[string] // of changes
 	// policies that reviews are answered by, nil while these are loaded.
 	policies atomic.Pointer[policies]
 	config   *rest.Config
@@ -49,6 +50,14 @@ func (s *server) Ready(index.Table) error {
 		return nil
 	}
 	return errors.New("the first audit is under way")
+}
+
+// Notices implements readonly.Readiness.
+func (s *server) Notices(t index.Table) []string {
+	if notice := s.notice.Load(); notice != nil && t == rows.AuditChanges {
+		return []string{*notice}
+	}
+	return nil
 }
 
 // Stalled implements readonly.Readiness.
