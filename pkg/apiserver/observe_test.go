@@ -36,7 +36,7 @@ func TestObserve(t *testing.T) {
 	}
 	tracker := flowcontrolrequest.NewStorageObjectCountTracker()
 	observe(db, tracker, processMetrics())
-	for resource, want := range map[string]int64{"constraintsummaries": 2, "auditresults": 0, "clusterauditresults": 0, "auditruns": 0} {
+	for resource, want := range map[string]int64{"constraintsummaries": 2, "auditresults": 0, "clusterauditresults": 0, "auditruns": 0, "auditchanges": 0, "clusterauditchanges": 0} {
 		got, err := tracker.Get(resource + ".policy.example.io")
 		if err != nil || got.ObjectCount != want || got.EstimatedAverageObjectSizeBytes == 0 {
 			t.Errorf("%s: %+v, %v, want %d objects", resource, got, err, want)

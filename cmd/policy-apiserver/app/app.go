@@ -126,7 +126,7 @@ func run(ctx context.Context, opts *options.Options) error {
 		return err
 	}
 	changes := feed.New(db)
-	auditor, err := audit.New(audit.Config{Source: src, Index: db, Workers: opts.Workers, EnsureConstraintKind: ensure})
+	auditor, err := audit.New(audit.Config{Source: src, Index: db, Workers: opts.Workers, EnsureConstraintKind: ensure, ChangeRetention: opts.ResolvedRetention})
 	if err != nil {
 		return err
 	}

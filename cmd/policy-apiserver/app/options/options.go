@@ -16,6 +16,7 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"policy.example.io/policy-apiserver/pkg/audit"
 	"policy.example.io/policy-apiserver/pkg/index"
 )
 
@@ -45,6 +46,8 @@ type Options struct {
 	WriteKubeconfig string
 	// History is how long old revisions can be listed and watched from.
 	History time.Duration
+	// ResolvedRetention is how long it is kept which findings opened and were resolved.
+	ResolvedRetention time.Duration
 	// Workers is the number of objects evaluated at the same time; 0 means one a core.
 	Workers int
 	// ScopedViews shows a finding only to who may get its object.
@@ -82,6 +85,7 @@ func New() (*Options, error) {
 		Source:               sourceCluster,
 		DataDir:              "policy-apiserver-data",
 		History:              index.DefaultOptions().History,
+		ResolvedRetention:    audit.DefaultChangeRetention,
 		ScopedViews:          true,
 		ScopedViewsNarrowing: narrowingRBAC,
 		ServerRun:            serverRun,
@@ -103,6 +107,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory for the index of findings and, for --source=dir, for certificates. It is made if it is missing; deleting it costs a new audit and nothing else.")
 	fs.StringVar(&o.WriteKubeconfig, "write-kubeconfig", o.WriteKubeconfig, "File to write a kubeconfig with administrator rights on this server to, once it serves. For --source=dir only.")
 	fs.DurationVar(&o.History, "history-window", o.History, "How long old revisions are kept, for the pages of a list and for watches that resume.")
+	fs.DurationVar(&o.ResolvedRetention, "resolved-retention", o.ResolvedRetention, "How long auditchanges are kept: which findings opened and were resolved. There are 50000 at most.")
 	fs.IntVar(&o.Workers, "audit-workers", o.Workers, "Number of objects that are evaluated at the same time. 0 means one for each core.")
 	views := sets.FlagSet("scoped views")
 	views.BoolVar(&o.ScopedViews, "scoped-views", o.ScopedViews, "Show a finding only to who may get its object, or auditresults/unscoped. Without it, who may list findings sees all of them.")
@@ -169,6 +174,9 @@ func (o *Options) Validate() error {
 	}
 	if o.History < 0 {
 		errs = append(errs, fmt.Errorf("--history-window=%v must not be negative", o.History))
+	}
+	if o.ResolvedRetention <= 0 {
+		errs = append(errs, fmt.Errorf("--resolved-retention=%v must be more than 0", o.ResolvedRetention))
 	}
 	if o.Workers < 0 {
 		errs = append(errs, fmt.Errorf("--audit-workers=%d must not be negative; 0 means one for each core", o.Workers))
