@@ -18,6 +18,7 @@ type Tx struct {
 	now      int64
 	revision uint64
 	changes  []Change
+	history  int64 // bytes added to the history
 }
 
 // Update runs fn in a transaction and commits what it wrote. If fn returns an
@@ -53,6 +54,7 @@ func (db *DB) Update(ctx context.Context, fn func(*Tx) error) (uint64, error) {
 	}
 	db.revision = tx.revision
 	db.mu.Unlock()
+	db.measure(tx.history)
 	if len(tx.changes) > 0 {
 		for _, hook := range db.hooks {
 			hook(tx.changes)
@@ -144,9 +146,11 @@ func (tx *Tx) log(table int, old, row *Row) error {
 	}
 	if old != nil {
 		entry.key, entry.previous = old.Key, old.Revision
-		if err := putHistory(tx.bolt, t, old, tx.revision); err != nil {
+		size, err := putHistory(tx.bolt, t, old, tx.revision)
+		if err != nil {
 			return err
 		}
+		tx.history += size
 	}
 	revision := encodeUint64(tx.revision)
 	if err := tx.bolt.Bucket(bucketLog).Put(revision, seal(revision, entry.encode())); err != nil {
