@@ -48,6 +48,9 @@ type Auditor struct {
 
 	sets     *setRegistry
 	changes  *changeLog
+	// roomInterval and refillInterval are the constants of these names.
+	roomInterval, refillInterval time.Duration
+
 	tracker  *tracker
 	writer   *writer
 	planner  *planner
@@ -78,6 +81,9 @@ func New(cfg Config) (*Auditor, error) {
 		ensure:   cfg.EnsureConstraintKind,
 		sets:     newSetRegistry(),
 		metrics:  processMetrics(),
+
+		roomInterval:   roomInterval,
+		refillInterval: refillInterval,
 		firstRun: make(chan struct{}),
 	}
 	if a.clock == nil {
@@ -89,8 +95,9 @@ func New(cfg Config) (*Auditor, error) {
 	if cfg.ChangeRetention == 0 {
 		cfg.ChangeRetention = DefaultChangeRetention
 	}
-	a.changes = &changeLog{clock: a.clock, retention: cfg.ChangeRetention, limit: defaultMaxChanges, paused: func() bool { return false }}
+	a.changes = &changeLog{clock: a.clock, retention: cfg.ChangeRetention, limit: defaultMaxChanges, paused: func() bool { return a.index.Level() >= index.LevelLow }}
 	a.tracker = newTracker(a.clock)
+	a.tracker.quota = a.index.Space().Quota
 	a.writer = newWriter(a.index, a.clock)
 	a.planner = newPlanner(a)
 	if err := a.load(); err != nil {
@@ -144,6 +151,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 	group.Go(func() error { report.run(ctx); return nil })
 	group.Go(func() error { a.planner.run(ctx); return nil })
 	group.Go(func() error { a.expireChanges(ctx); return nil })
+	group.Go(func() error { a.keepRoom(ctx); return nil })
 	return group.Wait()
 }
 

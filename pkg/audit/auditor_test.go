@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
@@ -83,6 +84,8 @@ type harness struct {
 	a      *Auditor
 	cancel context.CancelFunc
 	done   chan error
+	// options changes those of the index; nil leaves them alone.
+	options func(*index.Options)
 	// opened is called with each index before the audit runs; nil if nobody cares.
 	opened func(*index.DB)
 }
@@ -101,6 +104,9 @@ func (h *harness) start() {
 	opts := index.DefaultOptions()
 	opts.Dir = h.dir
 	opts.Tables = rows.Schemas()
+	if h.options != nil {
+		h.options(&opts)
+	}
 	db, err := index.Open(opts)
 	if err != nil {
 		h.Fatalf("open index: %v", err)
@@ -113,9 +119,14 @@ func (h *harness) start() {
 		h.Fatalf("new auditor: %v", err)
 	}
 	a.planner.referenceDelay = 100 * time.Millisecond
+	a.roomInterval, a.refillInterval = 50*time.Millisecond, 500*time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	h.db, h.a, h.cancel, h.done = db, a, cancel, make(chan error, 1)
-	go func() { h.done <- a.Run(ctx) }()
+	go func() {
+		indexed := make(chan error, 1)
+		go func() { indexed <- db.Run(ctx) }()
+		h.done <- errors.Join(a.Run(ctx), <-indexed)
+	}()
 }
 
 func (h *harness) stop() {

@@ -104,7 +104,7 @@ func (l *changeLog) begin(tx *index.Tx) error {
 // was not there, or had another result.
 func (l *changeLog) putFinding(tx *index.Tx, row *rows.Row, why v1alpha1.ChangeReason) error {
 	old, err := tx.Get(row.Table, row.Key)
-	if err != nil && !errors.Is(err, index.ErrNotFound) {
+	if err := ignoreNotFound(err); err != nil {
 		return err
 	}
 	if err := tx.Put(row.Table, row.Key, row.Value, row.Attrs); err != nil {
@@ -296,6 +296,14 @@ func parseQueueKey(queueKey string) (queuedChange, error) {
 	}
 	q.table, q.key = index.Table(parts[0]), index.Key{Namespace: parts[1], Name: parts[2]}
 	return q, nil
+}
+
+// ignoreNotFound returns nil for index.ErrNotFound.
+func ignoreNotFound(err error) error {
+	if errors.Is(err, index.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // errEnough ends an iteration.

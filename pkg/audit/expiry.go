@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"policy.example.io/policy-apiserver/pkg/index"
-	"policy.example.io/policy-apiserver/pkg/rows"
 )
 
 const (
@@ -40,34 +39,19 @@ func (a *Auditor) expireChanges(ctx context.Context) {
 
 // expiry drops some old changes.
 type expiry struct {
-	a       *Auditor
-	dropped int
-	done    chan struct{}
+	a *Auditor
+	// makeRoom is true if any may go, if the index is still full then.
+	makeRoom bool
+	dropped  int
+	done     chan struct{}
 }
 
 func (e *expiry) prepare(context.Context) { /* nothing to evaluate */ }
 
 func (e *expiry) apply(_ context.Context, tx *index.Tx) error {
 	var err error
-	e.dropped, err = e.a.changes.expire(tx, expiryBatch, false)
+	e.dropped, err = e.a.changes.expire(tx, expiryBatch, e.makeRoom && e.a.index.Full() != nil)
 	return err
 }
 
 func (e *expiry) committed() { close(e.done) }
-
-// Notices are what those should know who read a table, besides its rows.
-func (a *Auditor) Notices(table index.Table) []string {
-	if table != rows.AuditChanges && table != rows.ClusterAuditChanges {
-		return nil
-	}
-	var notice string
-	err := a.index.View(func(tx *index.ReadTx) error {
-		var err error
-		notice, err = a.changes.notice(tx)
-		return err
-	})
-	if err != nil || notice == "" {
-		return nil // what is wrong with the index is said elsewhere
-	}
-	return []string{notice}
-}

@@ -39,6 +39,8 @@ type upsert struct {
 	listed bool
 
 	judgement
+	// notKept is true if there was no room for what apply should have written.
+	notKept bool
 }
 
 // judgement is the outcome of preparing an upsert, for one state of the record.
@@ -223,8 +225,15 @@ func (u *upsert) apply(ctx context.Context, tx *index.Tx) error {
 	if u.err != nil {
 		return fmt.Errorf("judge %s %s/%s: %w", u.stream.kind.Kind, u.obj.GetNamespace(), u.obj.GetName(), u.err)
 	}
+	u.notKept = false
 	if u.after == nil {
 		return nil
+	}
+	if u.a.index.Full() != nil {
+		grows, err := u.grows(tx)
+		if u.notKept = grows; grows || err != nil {
+			return err
+		}
 	}
 	gk := u.stream.kind.GroupKind()
 	if err := u.a.changes.deleteRows(tx, gk, u.obj.GetNamespace(), u.obj.GetName(), u.obsolete, u.whyObsolete); err != nil {
@@ -253,6 +262,10 @@ func (u *upsert) apply(ctx context.Context, tx *index.Tx) error {
 
 func (u *upsert) committed() {
 	u.a.metrics.object(u.evaluated)
+	if u.notKept {
+		u.a.tracker.objectNotKept(u)
+		return
+	}
 	u.a.tracker.objectDone(u)
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -32,6 +33,10 @@ const (
 	narrowingNone = "none"
 )
 
+// defaultIndexQuota is less than half of the volume of artifacts/deploy, so that there is
+// room for a copy, and enough for a million findings.
+const defaultIndexQuota = "2Gi"
+
 // Options are the flags of the server.
 type Options struct {
 	// Source is cluster, or dir: and a path.
@@ -48,6 +53,8 @@ type Options struct {
 	History time.Duration
 	// ResolvedRetention is how long it is kept which findings opened and were resolved.
 	ResolvedRetention time.Duration
+	// IndexQuota is how much the index of findings may have in use; 0 means no limit.
+	IndexQuota resource.QuantityValue
 	// Workers is the number of objects evaluated at the same time; 0 means one a core.
 	Workers int
 	// ScopedViews shows a finding only to who may get its object.
@@ -86,6 +93,7 @@ func New() (*Options, error) {
 		DataDir:              "policy-apiserver-data",
 		History:              index.DefaultOptions().History,
 		ResolvedRetention:    audit.DefaultChangeRetention,
+		IndexQuota:           resource.QuantityValue{Quantity: resource.MustParse(defaultIndexQuota)},
 		ScopedViews:          true,
 		ScopedViewsNarrowing: narrowingRBAC,
 		ServerRun:            serverRun,
@@ -108,6 +116,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.WriteKubeconfig, "write-kubeconfig", o.WriteKubeconfig, "File to write a kubeconfig with administrator rights on this server to, once it serves. For --source=dir only.")
 	fs.DurationVar(&o.History, "history-window", o.History, "How long old revisions are kept, for the pages of a list and for watches that resume.")
 	fs.DurationVar(&o.ResolvedRetention, "resolved-retention", o.ResolvedRetention, "How long auditchanges are kept: which findings opened and were resolved. There are 50000 at most.")
+	fs.Var(&o.IndexQuota, "index-quota", "How much of --data-dir the index may have in use, for example 2Gi. When little is left it keeps less history, then no changes, and then no findings that are new, which constraintsummaries say. The volume needs twice as much, because the file is copied to get smaller. 0 means no limit.")
 	fs.IntVar(&o.Workers, "audit-workers", o.Workers, "Number of objects that are evaluated at the same time. 0 means one for each core.")
 	views := sets.FlagSet("scoped views")
 	views.BoolVar(&o.ScopedViews, "scoped-views", o.ScopedViews, "Show a finding only to who may get its object, or auditresults/unscoped. Without it, who may list findings sees all of them.")
@@ -174,6 +183,9 @@ func (o *Options) Validate() error {
 	}
 	if o.History < 0 {
 		errs = append(errs, fmt.Errorf("--history-window=%v must not be negative", o.History))
+	}
+	if o.IndexQuota.Sign() < 0 {
+		errs = append(errs, fmt.Errorf("--index-quota=%s must not be negative; 0 means no limit", o.IndexQuota.String()))
 	}
 	if o.ResolvedRetention <= 0 {
 		errs = append(errs, fmt.Errorf("--resolved-retention=%v must be more than 0", o.ResolvedRetention))
