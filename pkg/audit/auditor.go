@@ -46,8 +46,8 @@ type Auditor struct {
 	workers int
 	ensure  func(ctx context.Context, template *unstructured.Unstructured) error
 
-	sets     *setRegistry
-	changes  *changeLog
+	sets    *setRegistry
+	changes *changeLog
 	// roomInterval and refillInterval are the constants of these names.
 	roomInterval, refillInterval time.Duration
 
@@ -74,17 +74,17 @@ func New(cfg Config) (*Auditor, error) {
 		return nil, fmt.Errorf("the number of audit workers is %d; it must not be negative", cfg.Workers)
 	}
 	a := &Auditor{
-		source:   cfg.Source,
-		index:    cfg.Index,
-		clock:    cfg.Clock,
-		workers:  cfg.Workers,
-		ensure:   cfg.EnsureConstraintKind,
-		sets:     newSetRegistry(),
-		metrics:  processMetrics(),
+		source:  cfg.Source,
+		index:   cfg.Index,
+		clock:   cfg.Clock,
+		workers: cfg.Workers,
+		ensure:  cfg.EnsureConstraintKind,
+		sets:    newSetRegistry(),
+		metrics: processMetrics(),
 
 		roomInterval:   roomInterval,
 		refillInterval: refillInterval,
-		firstRun: make(chan struct{}),
+		firstRun:       make(chan struct{}),
 	}
 	if a.clock == nil {
 		a.clock = clock.RealClock{}

@@ -50,7 +50,7 @@ func (e *expiry) prepare(context.Context) { /* nothing to evaluate */ }
 
 func (e *expiry) apply(_ context.Context, tx *index.Tx) error {
 	var err error
-	e.dropped, err = e.a.changes.expire(tx, expiryBatch, e.makeRoom && e.a.index.Full() != nil)
+	e.dropped, err = e.a.changes.expire(tx, expiryBatch, e.makeRoom && tx.Full())
 	return err
 }
 

@@ -229,7 +229,7 @@ func (u *upsert) apply(ctx context.Context, tx *index.Tx) error {
 	if u.after == nil {
 		return nil
 	}
-	if u.a.index.Full() != nil {
+	if tx.Full() {
 		grows, err := u.grows(tx)
 		if u.notKept = grows; grows || err != nil {
 			return err

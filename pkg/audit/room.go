@@ -118,7 +118,9 @@ func (t *tracker) fullKinds() []schema.GroupKind {
 			out = append(out, gk)
 		}
 	}
-	slices.SortFunc(out, func(a, b schema.GroupKind) int { return slices.Compare([]string{a.Group, a.Kind}, []string{b.Group, b.Kind}) })
+	slices.SortFunc(out, func(a, b schema.GroupKind) int {
+		return slices.Compare([]string{a.Group, a.Kind}, []string{b.Group, b.Kind})
+	})
 	return out
 }
 

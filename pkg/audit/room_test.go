@@ -12,8 +12,8 @@ import (
 	"policy.example.io/policy-apiserver/pkg/rows"
 )
 
-// large is a template whose findings take some 20 KB each.
-var large = program("NeedLabel", `violation[{"msg": msg}] { not input.review.object.metadata.labels[input.parameters.label]; msg := sprintf("`+strings.Repeat("large ", 300)+`%v", [numbers.range(1, 10)[_]]) }`)
+// large is a template whose findings take some 8 KB each.
+var large = strings.Replace(template("NeedLabel", "v1"), `msg := sprintf("v1: label`, `msg := sprintf("`+strings.Repeat("large ", 1300)+`label`, 1)
 
 // TestQuota has more findings than there is room for: it says so, of the kinds concerned,
 // and when there is room it has what a fresh audit finds.
@@ -23,7 +23,7 @@ func TestQuota(t *testing.T) {
 	src.apply(t, object("v1", "Namespace", "", "shop", "a: b"), large,
 		constraint("NeedLabel", "owner", "Pod", "owner", ""), constraint("NeedLabel", "maps", "ConfigMap", "owner", ""),
 		object("v1", "ConfigMap", "shop", "m", "owner: me"))
-	const pods = 250
+	const pods = 600
 	for i := range pods {
 		src.apply(t, pod("shop", fmt.Sprintf("p%03d", i), "a: b"))
 	}

@@ -18,8 +18,6 @@ var (
 	// ErrNewerFormat is returned by Open when the file was written by a newer
 	// version of this program.
 	ErrNewerFormat = errors.New("index has a newer format")
-	// ErrFull is returned by Full when the quota is used up.
-	ErrFull = errors.New("index has reached its quota")
 	// ErrDamaged is returned by Open, and by any operation that finds the file
 	// inconsistent. The file is never served after it.
 	ErrDamaged = errors.New("index is damaged")

@@ -1,7 +1,6 @@
 package index
 
 import (
-	"fmt"
 	"os"
 
 	"go.etcd.io/bbolt"
@@ -110,11 +109,10 @@ func (db *DB) measure(history int64) {
 	}
 }
 
-// Full returns an error that says how full the index is, nil if there is room.
-func (db *DB) Full() error {
-	s := db.Space()
-	if s.Level < LevelFull {
-		return nil
-	}
-	return fmt.Errorf("%w: %d of %d bytes are in use", ErrFull, s.Used, s.Quota)
+// Full tells whether the index is full, or will be with what the transaction has written.
+func (tx *Tx) Full() bool {
+	s := tx.db.Space()
+	// Pages may be no more than half full.
+	estimate := s.Used + 2*(tx.written+tx.history)
+	return s.Level.next(estimate, s.Quota) == LevelFull
 }

@@ -305,9 +305,19 @@ func TestLevels(t *testing.T) {
 		}
 		see()
 	}
-	if err := db.Full(); !errors.Is(err, index.ErrFull) {
-		t.Errorf("full: %v", err)
+	tellsFull := func(want bool) {
+		t.Helper()
+		_, err := db.Update(context.Background(), func(tx *index.Tx) error {
+			if tx.Full() != want {
+				t.Errorf("full: %v at %+v", !want, db.Space())
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	tellsFull(true)
 	if s := db.Space(); s.Used > s.Quota || s.Used < s.Quota*9/10 {
 		t.Errorf("full at %+v", s)
 	}
@@ -333,8 +343,24 @@ func TestLevels(t *testing.T) {
 	}
 	see()
 	want := []index.Level{index.LevelFine, index.LevelShort, index.LevelLow, index.LevelFull, index.LevelFine}
-	if diff := cmp.Diff(want, levels); diff != "" || db.Full() != nil {
+	if diff := cmp.Diff(want, levels); diff != "" {
 		t.Errorf("levels (-want +got):\n%s", diff)
+	}
+	tellsFull(false)
+	// A transaction knows what it has written itself.
+	_, err = db.Update(context.Background(), func(tx *index.Tx) error {
+		for i := 0; !tx.Full(); i++ {
+			if i > 10*n {
+				return errors.New("there is no end")
+			}
+			if err := tx.Put("a", index.Key{Name: fmt.Sprintf("new-%05d", i)}, make([]byte, 2000), index.Attrs{Fields: []string{"", ""}}); err != nil {
+				return err
+			}
+		}
+		return tx.State("s").Put("k", []byte("v"))
+	})
+	if s := db.Space(); err != nil || s.Used > s.Quota || s.Used < s.Quota/2 {
+		t.Errorf("after a transaction that fills the index: %+v, %v", s, err)
 	}
 }
 

@@ -19,6 +19,7 @@ type Tx struct {
 	revision uint64
 	changes  []Change
 	history  int64 // bytes added to the history
+	written  int64 // bytes of all that was put
 }
 
 // Update runs fn in a transaction and commits what it wrote. If fn returns an
@@ -107,7 +108,9 @@ func (tx *Tx) Put(t Table, k Key, value []byte, attrs Attrs) error {
 			return err
 		}
 	}
-	if err := tx.bolt.Bucket(bucketLive).Bucket([]byte(t)).Put(key, seal(key, encodeRow(row))); err != nil {
+	sealed := seal(key, encodeRow(row))
+	tx.written += int64(len(key) + len(sealed))
+	if err := tx.bolt.Bucket(bucketLive).Bucket([]byte(t)).Put(key, sealed); err != nil {
 		return err
 	}
 	return tx.log(table, old, row)
