@@ -120,8 +120,14 @@ func New(cfg Config) (*Access, error) {
 // constraints, speak of the whole cluster; RBAC on the resources themselves decides about
 // them.
 func Scoped(table index.Table) bool {
-	return table == rows.AuditResults || table == rows.ClusterAuditResults || table == rows.AuditSummaries
+	return slices.Contains(namespacedTables, table) || slices.Contains(clusterTables, table)
 }
+
+// Tables whose views are narrowed, by the namespace of their rows or as a whole.
+var (
+	namespacedTables = []index.Table{rows.AuditResults, rows.AuditSummaries, rows.AuditChanges}
+	clusterTables    = []index.Table{rows.ClusterAuditResults, rows.ClusterAuditChanges}
+)
 
 // View returns what the user of a request may see of a table. It returns
 // ErrUnavailable if that cannot be determined.

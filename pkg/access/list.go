@@ -7,7 +7,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"policy.example.io/policy-apiserver/pkg/index"
-	"policy.example.io/policy-apiserver/pkg/rows"
 )
 
 // maxReviews is after how many questions to the authorizer a page of a list is made
@@ -69,7 +68,7 @@ func (v *View) reach(ctx context.Context, q *index.Query) (namespaces []string, 
 	switch {
 	case q.Namespace != "":
 		return []string{q.Namespace}, false, nil
-	case v.table == rows.ClusterAuditResults:
+	case slices.Contains(clusterTables, v.table):
 		return []string{""}, false, nil
 	}
 	groups, err := v.access.Index.AllGroups(v.table, q.Revision)

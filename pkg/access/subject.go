@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
-	"policy.example.io/policy-apiserver/pkg/rows"
 )
 
 const (
@@ -249,7 +247,7 @@ func (s *subject) refreshLoop() {
 // about namespaces in which there have been no findings for as long as can be listed.
 // narrowed is true if the narrower has been asked.
 func (s *subject) old(maxAge time.Duration) (old []question, narrowed bool, err error) {
-	namespaces, err := s.access.Index.Namespaces(rows.AuditResults, 0)
+	namespaces, err := s.access.namespaces()
 	if err != nil {
 		return nil, false, err
 	}
@@ -260,13 +258,28 @@ func (s *subject) old(maxAge time.Duration) (old []question, narrowed bool, err 
 		if now.Sub(a.at) < maxAge {
 			continue
 		}
-		if _, found := slices.BinarySearch(namespaces, q.namespace); q.namespace != "" && !found {
+		if _, found := namespaces[q.namespace]; q.namespace != "" && !found {
 			delete(s.answers, q)
 			continue
 		}
 		old = append(old, q)
 	}
 	return old, s.grants != "", nil
+}
+
+// namespaces in which there is something to see, of any table.
+func (a *Access) namespaces() (map[string]struct{}, error) {
+	all := map[string]struct{}{}
+	for _, table := range namespacedTables {
+		namespaces, err := a.Index.Namespaces(table, 0)
+		if err != nil {
+			return nil, err
+		}
+		for _, namespace := range namespaces {
+			all[namespace] = struct{}{}
+		}
+	}
+	return all, nil
 }
 
 // refresh asks again what was answered longer than maxAge ago.

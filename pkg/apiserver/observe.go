@@ -32,14 +32,16 @@ type Observed interface {
 	// Revision returns the last revision, Compacted the oldest one that can be read.
 	Revision() uint64
 	Compacted() uint64
-	// Size returns the size of the file in bytes.
-	Size() (int64, error)
+	// Space returns how much room the index takes.
+	Space() index.Space
 }
 
 // indexMetrics are the metrics of an index.
 type indexMetrics struct {
-	rows                           *metrics.GaugeVec
-	revision, compacted, sizeBytes *metrics.Gauge
+	rows                *metrics.GaugeVec
+	revision, compacted *metrics.Gauge
+
+	sizeBytes, usedBytes, freeBytes, historyBytes, quotaBytes, level *metrics.Gauge
 }
 
 // processMetrics are the metrics of this process: a registry takes a metric only
@@ -52,9 +54,15 @@ var processMetrics = sync.OnceValue(func() *indexMetrics {
 		rows:      metrics.NewGaugeVec(opts("rows", "Objects in the index, by resource."), []string{"resource"}),
 		revision:  metrics.NewGauge(opts("revision", "Last revision of the index: the resourceVersion of a list now.")),
 		compacted: metrics.NewGauge(opts("compacted_revision", "Oldest revision that can be listed or watched from.")),
-		sizeBytes: metrics.NewGauge(opts("size_bytes", "Size of the file of the index.")),
+
+		sizeBytes:    metrics.NewGauge(opts("size_bytes", "Size of the file of the index.")),
+		usedBytes:    metrics.NewGauge(opts("used_bytes", "Size of the pages of the file that are in use, which the quota is about.")),
+		freeBytes:    metrics.NewGauge(opts("free_bytes", "What is free in the file: it is used again, or goes when the file is made smaller.")),
+		historyBytes: metrics.NewGauge(opts("history_bytes", "Size of superseded objects, which are kept for the history window.")),
+		quotaBytes:   metrics.NewGauge(opts("quota_bytes", "Limit on used_bytes, 0 if there is none.")),
+		level:        metrics.NewGauge(opts("quota_level", "How near the quota is: 0, there is room; 1, less history is kept; 2, no changes are logged either; 3, objects that are new are not kept.")),
 	}
-	legacyregistry.MustRegister(m.rows, m.revision, m.compacted, m.sizeBytes)
+	legacyregistry.MustRegister(m.rows, m.revision, m.compacted, m.sizeBytes, m.usedBytes, m.freeBytes, m.historyBytes, m.quotaBytes, m.level)
 	return m
 })
 
@@ -86,7 +94,11 @@ func observe(observed Observed, tracker flowcontrolrequest.StorageObjectCountTra
 	}
 	m.revision.Set(float64(observed.Revision()))
 	m.compacted.Set(float64(observed.Compacted()))
-	if size, err := observed.Size(); err == nil {
-		m.sizeBytes.Set(float64(size))
-	}
+	space := observed.Space()
+	m.sizeBytes.Set(float64(space.File))
+	m.usedBytes.Set(float64(space.Used))
+	m.freeBytes.Set(float64(max(space.File-space.Used, 0)))
+	m.historyBytes.Set(float64(space.History))
+	m.quotaBytes.Set(float64(space.Quota))
+	m.level.Set(float64(space.Level))
 }

@@ -18,7 +18,7 @@ import (
 // TestObserve counts the objects of all resources, for priority and fairness and for
 // those who look at the metrics.
 func TestObserve(t *testing.T) {
-	db := indextest.MustOpen(t, rows.Schemas())
+	db := indextest.MustOpen(t, rows.Schemas(), func(o *index.Options) { o.Quota = 1 << 30 })
 	revision, err := db.Update(context.Background(), func(tx *index.Tx) error {
 		for _, name := range []string{"a", "b"} {
 			row, err := rows.Encode(&v1alpha1.ConstraintSummary{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -36,7 +36,7 @@ func TestObserve(t *testing.T) {
 	}
 	tracker := flowcontrolrequest.NewStorageObjectCountTracker()
 	observe(db, tracker, processMetrics())
-	for resource, want := range map[string]int64{"constraintsummaries": 2, "auditresults": 0, "auditsummaries": 0, "clusterauditresults": 0, "auditruns": 0} {
+	for resource, want := range map[string]int64{"constraintsummaries": 2, "auditresults": 0, "auditsummaries": 0, "clusterauditresults": 0, "auditruns": 0, "auditchanges": 0, "clusterauditchanges": 0} {
 		got, err := tracker.Get(resource + ".policy.example.io")
 		if err != nil || got.ObjectCount != want || got.EstimatedAverageObjectSizeBytes == 0 {
 			t.Errorf("%s: %+v, %v, want %d objects", resource, got, err, want)
@@ -58,13 +58,14 @@ func TestObserve(t *testing.T) {
 			}
 		}
 	}
-	size, err := db.Size()
-	if err != nil {
-		t.Fatal(err)
+	space := db.Space()
+	if space.Used <= 0 || space.Used > space.File || space.Level != index.LevelFine {
+		t.Errorf("space: %+v", space)
 	}
 	for name, want := range map[string]float64{
 		"rows constraintsummaries": 2, "rows auditresults": 0,
-		"revision": float64(revision), "compacted_revision": float64(revision - 2), "size_bytes": float64(size),
+		"revision": float64(revision), "compacted_revision": float64(revision - 2), "size_bytes": float64(space.File),
+		"used_bytes": float64(space.Used), "free_bytes": float64(space.File - space.Used), "history_bytes": 0, "quota_bytes": 1 << 30, "quota_level": 0,
 	} {
 		if value, ok := got[name]; !ok || value != want {
 			t.Errorf("%s is %v, want %v", name, value, want)

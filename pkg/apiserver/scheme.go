@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
+	"policy.example.io/policy-apiserver/pkg/registry/auditchange"
 	"policy.example.io/policy-apiserver/pkg/registry/auditresult"
 	"policy.example.io/policy-apiserver/pkg/registry/auditrun"
 	"policy.example.io/policy-apiserver/pkg/registry/auditsummary"
@@ -25,6 +26,8 @@ func Resources() []readonly.Resource {
 		auditsummary.Resource(),
 		auditrun.Resource(),
 		constraintsummary.Resource(),
+		auditchange.Namespaced(),
+		auditchange.Cluster(),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -34,6 +35,9 @@ type Config struct {
 	// EnsureConstraintKind makes sure that constraints of a template can be created,
 	// where that takes more than the template. nil if it never does.
 	EnsureConstraintKind func(ctx context.Context, template *unstructured.Unstructured) error
+	// ChangeRetention is how long it is kept which findings opened and were resolved. 0
+	// means DefaultChangeRetention.
+	ChangeRetention time.Duration
 }
 
 // Auditor keeps the findings of an index in step with a source.
@@ -46,7 +50,11 @@ type Auditor struct {
 	allowNet []string
 	ensure   func(ctx context.Context, template *unstructured.Unstructured) error
 
-	sets     *setRegistry
+	sets    *setRegistry
+	changes *changeLog
+	// roomInterval and refillInterval are the constants of these names.
+	roomInterval, refillInterval time.Duration
+
 	tracker  *tracker
 	writer   *writer
 	planner  *planner
@@ -63,6 +71,9 @@ func New(cfg Config) (*Auditor, error) {
 	if cfg.Source == nil || cfg.Index == nil {
 		return nil, errors.New("an audit needs a source and an index")
 	}
+	if cfg.ChangeRetention < 0 {
+		return nil, fmt.Errorf("changes are kept for %v; it must not be negative", cfg.ChangeRetention)
+	}
 	if cfg.Workers < 0 {
 		return nil, fmt.Errorf("the number of audit workers is %d; it must not be negative", cfg.Workers)
 	}
@@ -75,7 +86,10 @@ func New(cfg Config) (*Auditor, error) {
 		ensure:   cfg.EnsureConstraintKind,
 		sets:     newSetRegistry(),
 		metrics:  processMetrics(),
-		firstRun: make(chan struct{}),
+
+		roomInterval:   roomInterval,
+		refillInterval: refillInterval,
+		firstRun:       make(chan struct{}),
 	}
 	if a.clock == nil {
 		a.clock = clock.RealClock{}
@@ -83,7 +97,12 @@ func New(cfg Config) (*Auditor, error) {
 	if a.workers == 0 {
 		a.workers = runtime.GOMAXPROCS(0)
 	}
+	if cfg.ChangeRetention == 0 {
+		cfg.ChangeRetention = DefaultChangeRetention
+	}
+	a.changes = &changeLog{clock: a.clock, retention: cfg.ChangeRetention, limit: defaultMaxChanges, paused: func() bool { return a.index.Level() >= index.LevelLow }}
 	a.tracker = newTracker(a.clock)
+	a.tracker.quota = a.index.Space().Quota
 	a.writer = newWriter(a.index, a.clock)
 	a.planner = newPlanner(a)
 	if err := a.load(); err != nil {
@@ -136,6 +155,8 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { report.run(ctx); return nil })
 	group.Go(func() error { a.planner.run(ctx); return nil })
+	group.Go(func() error { a.expireChanges(ctx); return nil })
+	group.Go(func() error { a.keepRoom(ctx); return nil })
 	return group.Wait()
 }
 

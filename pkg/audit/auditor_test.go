@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
@@ -83,6 +84,10 @@ type harness struct {
 	a      *Auditor
 	cancel context.CancelFunc
 	done   chan error
+	// options changes those of the index; nil leaves them alone.
+	options func(*index.Options)
+	// opened is called with each index before the audit runs; nil if nobody cares.
+	opened func(*index.DB)
 }
 
 func newHarness(t testing.TB, src *fakeSource) *harness {
@@ -99,18 +104,29 @@ func (h *harness) start() {
 	opts := index.DefaultOptions()
 	opts.Dir = h.dir
 	opts.Tables = rows.Schemas()
+	if h.options != nil {
+		h.options(&opts)
+	}
 	db, err := index.Open(opts)
 	if err != nil {
 		h.Fatalf("open index: %v", err)
+	}
+	if h.opened != nil {
+		h.opened(db)
 	}
 	a, err := New(Config{Source: h.src, Index: db, Workers: 2})
 	if err != nil {
 		h.Fatalf("new auditor: %v", err)
 	}
 	a.planner.referenceDelay = 100 * time.Millisecond
+	a.roomInterval, a.refillInterval = 50*time.Millisecond, 500*time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	h.db, h.a, h.cancel, h.done = db, a, cancel, make(chan error, 1)
-	go func() { h.done <- a.Run(ctx) }()
+	go func() {
+		indexed := make(chan error, 1)
+		go func() { indexed <- db.Run(ctx) }()
+		h.done <- errors.Join(a.Run(ctx), <-indexed)
+	}()
 }
 
 func (h *harness) stop() {

@@ -16,7 +16,7 @@ func (t *tracker) constraintState(c *constraintStatus) (v1alpha1.SummaryState, s
 		k := t.status(gk)
 		if k.err != "" {
 			failing = append(failing, gk.String()+": "+k.err)
-		} else if text := k.refusals(); text != "" {
+		} else if text := t.missing(k); text != "" {
 			failing = append(failing, gk.String()+": "+text)
 		} else if _, ok := k.listed[c.Digest]; !ok {
 			pending = append(pending, gk.String())
@@ -44,6 +44,18 @@ func (t *tracker) constraintState(c *constraintStatus) (v1alpha1.SummaryState, s
 		return v1alpha1.SummaryCurrent, "no kind that exists here is selected"
 	}
 	return v1alpha1.SummaryCurrent, ""
+}
+
+// missing says which objects of a kind are not kept, "" if all are; the caller holds mu.
+func (t *tracker) missing(k *kindStatus) string {
+	var out []string
+	if text := k.refusals(); text != "" {
+		out = append(out, text)
+	}
+	if k.full {
+		out = append(out, notKept(t.quota))
+	}
+	return strings.Join(out, "; ")
 }
 
 // refusals says which objects the index does not take, "" if there are none; the

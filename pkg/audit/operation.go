@@ -39,6 +39,8 @@ type upsert struct {
 	listed bool
 
 	judgement
+	// notKept is true if there was no room for what apply should have written.
+	notKept bool
 }
 
 // judgement is the outcome of preparing an upsert, for one state of the record.
@@ -49,8 +51,11 @@ type judgement struct {
 	known bool
 	// recreated is true if the record is of an earlier object of the same name.
 	recreated bool
-	// obsolete are the findings whose rows go.
-	obsolete []recordedFinding
+	// obsolete are the findings whose rows go, and why.
+	obsolete    []recordedFinding
+	whyObsolete reasons
+	// cause is why the object was evaluated.
+	cause v1alpha1.ChangeReason
 	// rows to write; row i belongs to after.Findings[rowOf[i]].
 	puts []judgedRow
 	// after is the record to write, nil if it is as before.
@@ -102,7 +107,8 @@ func (u *upsert) judge(ctx context.Context, before []byte) judgement {
 		Set:             u.set.id,
 		Namespace:       namespaceDigest,
 	}
-	j := judgement{before: before, known: old != nil, after: after}
+	j := judgement{before: before, known: old != nil, after: after, cause: u.causeOf(old, after)}
+	j.whyObsolete = u.whyGone(j.cause)
 
 	// What the record still says.
 	var covered map[string]struct{}
@@ -110,7 +116,7 @@ func (u *upsert) judge(ctx context.Context, before []byte) judgement {
 	if old != nil {
 		j.recreated = old.UID != after.UID
 		if j.recreated {
-			j.obsolete = old.Findings
+			j.obsolete, j.whyObsolete = old.Findings, because(v1alpha1.ReasonObjectDeleted)
 		} else {
 			for _, f := range old.Findings {
 				recorded[f.id()] = f
@@ -152,6 +158,35 @@ func (u *upsert) judge(ctx context.Context, before []byte) judgement {
 	return j
 }
 
+// causeOf tells why an object is evaluated, as far as its records do. before is nil if
+// there was none.
+func (u *upsert) causeOf(before, after *record) v1alpha1.ChangeReason {
+	switch {
+	case before == nil && u.listed:
+		return v1alpha1.ReasonObjectListed
+	case before == nil, before.UID != after.UID:
+		return v1alpha1.ReasonObjectCreated
+	case before.ResourceVersion != after.ResourceVersion:
+		return v1alpha1.ReasonObjectChanged
+	case before.Namespace != after.Namespace:
+		return v1alpha1.ReasonNamespaceChanged
+	}
+	return v1alpha1.ReasonPolicyChanged
+}
+
+// whyGone tells why findings of the object are gone that it has been judged for
+// again.
+func (u *upsert) whyGone(cause v1alpha1.ChangeReason) reasons {
+	return func(id policy.ConstraintID) v1alpha1.ChangeReason {
+		for _, c := range u.set.constraints {
+			if c.ID == id {
+				return cause
+			}
+		}
+		return v1alpha1.ReasonPolicyDeleted
+	}
+}
+
 // take enters a verdict into a judgement and removes what the record said about
 // its constraint from recorded.
 func (u *upsert) take(j *judgement, v *policy.Verdict, recorded map[policy.ConstraintID]recordedFinding) error {
@@ -190,11 +225,18 @@ func (u *upsert) apply(ctx context.Context, tx *index.Tx) error {
 	if u.err != nil {
 		return fmt.Errorf("judge %s %s/%s: %w", u.stream.kind.Kind, u.obj.GetNamespace(), u.obj.GetName(), u.err)
 	}
+	u.notKept = false
 	if u.after == nil {
 		return nil
 	}
+	if tx.Full() {
+		grows, err := u.grows(tx)
+		if u.notKept = grows; grows || err != nil {
+			return err
+		}
+	}
 	gk := u.stream.kind.GroupKind()
-	if err := deleteRows(tx, gk, u.obj.GetNamespace(), u.obj.GetName(), u.obsolete); err != nil {
+	if err := u.a.changes.deleteRows(tx, gk, u.obj.GetNamespace(), u.obj.GetName(), u.obsolete, u.whyObsolete); err != nil {
 		return err
 	}
 	for _, row := range u.puts {
@@ -207,7 +249,7 @@ func (u *upsert) apply(ctx context.Context, tx *index.Tx) error {
 				return err
 			}
 		}
-		if err := tx.Put(row.Table, row.Key, row.Value, row.Attrs); err != nil {
+		if err := u.a.changes.putFinding(tx, row.Row, u.cause); err != nil {
 			return err
 		}
 	}
@@ -220,6 +262,10 @@ func (u *upsert) apply(ctx context.Context, tx *index.Tx) error {
 
 func (u *upsert) committed() {
 	u.a.metrics.object(u.evaluated)
+	if u.notKept {
+		u.a.tracker.objectNotKept(u)
+		return
+	}
 	u.a.tracker.objectDone(u)
 }
 
@@ -250,7 +296,7 @@ func (r *remove) apply(_ context.Context, tx *index.Tx) error {
 		return nil
 	}
 	r.removed = 1
-	return removeObject(tx, gk, r.key.Namespace, r.key.Name, bytes.Clone(data))
+	return r.a.changes.removeObject(tx, gk, r.key.Namespace, r.key.Name, bytes.Clone(data), because(v1alpha1.ReasonObjectDeleted))
 }
 
 func (r *remove) committed() {
@@ -259,21 +305,22 @@ func (r *remove) committed() {
 }
 
 // removeObject removes the record of an object and the rows that it speaks of.
-func removeObject(tx *index.Tx, gk schema.GroupKind, namespace, name string, data []byte) error {
+func (l *changeLog) removeObject(tx *index.Tx, gk schema.GroupKind, namespace, name string, data []byte, why reasons) error {
 	old, err := decodeRecord(data)
 	if err != nil {
 		return err
 	}
-	if err := deleteRows(tx, gk, namespace, name, old.Findings); err != nil {
+	if err := l.deleteRows(tx, gk, namespace, name, old.Findings, why); err != nil {
 		return err
 	}
 	return tx.State(bucketObjects).Delete(objectStateKey(gk, namespace, name))
 }
 
-func deleteRows(tx *index.Tx, gk schema.GroupKind, namespace, name string, findings []recordedFinding) error {
+// deleteRows deletes the rows of findings on an object.
+func (l *changeLog) deleteRows(tx *index.Tx, gk schema.GroupKind, namespace, name string, findings []recordedFinding, why reasons) error {
 	for i := range findings {
 		table, key := rowOf(gk, namespace, name, findings[i].id())
-		if err := tx.Delete(table, key); err != nil && !errors.Is(err, index.ErrNotFound) {
+		if err := l.deleteFinding(tx, table, key, why(findings[i].id())); err != nil {
 			return err
 		}
 	}

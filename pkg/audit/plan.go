@@ -47,12 +47,12 @@ func (p *planner) dropKinds(desired map[schema.GroupKind]*desiredKind, unknownKi
 				stream.stop()
 				delete(p.streams, gk)
 			} else {
-				stream.narrow(nil, &dropKind{a: p.a, gk: gk})
+				stream.narrow(nil, &dropKind{a: p.a, gk: gk, why: p.whyKindDropped(gk)})
 				delete(p.planned, gk)
 				continue
 			}
 		}
-		p.a.submit(&dropKind{a: p.a, gk: gk})
+		p.a.submit(&dropKind{a: p.a, gk: gk, why: p.whyKindDropped(gk)})
 		delete(p.planned, gk)
 	}
 }
@@ -64,7 +64,7 @@ func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[st
 	stream := p.streams[gk]
 	d.set = p.a.sets.allocate(gk, d.constraints)
 	d.set.unknownKinds = unknownKinds
-	op := &savePlan{a: p.a, gk: gk, plan: newPlannedKind(d), dropped: droppedConstraints(old, d, unknownKinds)}
+	op := &savePlan{a: p.a, gk: gk, plan: newPlannedKind(d), dropped: droppedConstraints(old, d, unknownKinds), why: p.whyDropped()}
 	op.plan.Constraints = append(op.plan.Constraints, constraintsOf(old, unknownKinds)...)
 	p.planned[gk] = op.plan
 	listAgain := stream == nil || stream.set.empty() || stream.kind != d.kind || stream.kindCaches != p.cachesOf(gk) ||

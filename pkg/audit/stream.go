@@ -112,6 +112,9 @@ func (s *kindStream) Upsert(obj *unstructured.Unstructured) {
 	if listed {
 		s.seen.add(obj.GetNamespace(), obj.GetName())
 	}
+	if s.kind.GroupKind() == namespaceKind {
+		s.a.submit(&namespaceSeen{a: s.a, name: obj.GetName(), uid: string(obj.GetUID())})
+	}
 	s.submit(func(set *constraintSet) operation {
 		return &upsert{a: s.a, stream: s, set: set, obj: obj, listed: listed}
 	})
@@ -144,6 +147,7 @@ func (s *kindStream) Listed(resourceVersion string) {
 	}
 	if s.kind.GroupKind() == namespaceKind {
 		s.a.tracker.namespacesFailed(nil)
+		s.a.submit(&namespacesListed{a: s.a, seen: seen})
 	}
 	s.submit(func(set *constraintSet) operation {
 		return &listDone{a: s.a, stream: s, set: set, seen: seen, resourceVersion: resourceVersion}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/index"
 	"policy.example.io/policy-apiserver/pkg/policy"
 	"policy.example.io/policy-apiserver/pkg/rows"
@@ -55,7 +56,7 @@ func (l *listDone) prepare(context.Context) {}
 
 func (l *listDone) apply(_ context.Context, tx *index.Tx) error {
 	gk := l.stream.kind.GroupKind()
-	removed, err := removeObjects(tx, gk, kindStateKey(gk), func(namespace, name string) bool {
+	removed, err := l.a.changes.removeObjects(tx, gk, kindStateKey(gk), because(v1alpha1.ReasonObjectDeleted), func(namespace, name string) bool {
 		return !l.seen.has(namespace, name)
 	})
 	if err != nil {
@@ -74,7 +75,7 @@ func (l *listDone) committed() {
 
 // removeObjects removes all objects of a kind below a state key for which gone
 // is true, and returns how many these were.
-func removeObjects(tx *index.Tx, gk schema.GroupKind, prefix string, gone func(namespace, name string) bool) (int64, error) {
+func (l *changeLog) removeObjects(tx *index.Tx, gk schema.GroupKind, prefix string, why reasons, gone func(namespace, name string) bool) (int64, error) {
 	type entry struct {
 		namespace, name string
 		data            []byte
@@ -90,7 +91,7 @@ func removeObjects(tx *index.Tx, gk schema.GroupKind, prefix string, gone func(n
 		return 0, err
 	}
 	for _, e := range entries {
-		if err := removeObject(tx, gk, e.namespace, e.name, e.data); err != nil {
+		if err := l.removeObject(tx, gk, e.namespace, e.name, e.data, why); err != nil {
 			return 0, err
 		}
 	}
@@ -102,14 +103,15 @@ func all(string, string) bool { return true }
 // dropKind takes a kind out of the audit: no constraint selects it any more, or
 // it does not exist any more.
 type dropKind struct {
-	a  *Auditor
-	gk schema.GroupKind
+	a   *Auditor
+	gk  schema.GroupKind
+	why reasons
 }
 
 func (d *dropKind) prepare(context.Context) {}
 
 func (d *dropKind) apply(_ context.Context, tx *index.Tx) error {
-	if _, err := removeObjects(tx, d.gk, kindStateKey(d.gk), all); err != nil {
+	if _, err := d.a.changes.removeObjects(tx, d.gk, kindStateKey(d.gk), d.why, all); err != nil {
 		return err
 	}
 	d.a.sets.drop(d.gk)
@@ -132,16 +134,16 @@ type dropNamespace struct {
 
 func (d *dropNamespace) prepare(context.Context) {}
 
-func (d *dropNamespace) apply(_ context.Context, tx *index.Tx) error {
+func (d *dropNamespace) apply(ctx context.Context, tx *index.Tx) error {
 	d.removed = map[schema.GroupKind]int64{}
 	for _, gk := range d.kinds {
-		removed, err := removeObjects(tx, gk, namespaceStateKey(gk, d.namespace), all)
+		removed, err := d.a.changes.removeObjects(tx, gk, namespaceStateKey(gk, d.namespace), because(v1alpha1.ReasonNamespaceDeleted), all)
 		if err != nil {
 			return err
 		}
 		d.removed[gk] = removed
 	}
-	return nil
+	return d.a.changes.forgetNamespace(ctx, tx, d.namespace)
 }
 
 func (d *dropNamespace) committed() {
@@ -164,13 +166,14 @@ type savePlan struct {
 	plan plannedKind
 	// dropped are constraints that do not apply to the kind any more: their rows go.
 	dropped []policy.ConstraintID
+	why     reasons
 }
 
 func (s *savePlan) prepare(context.Context) {}
 
 func (s *savePlan) apply(ctx context.Context, tx *index.Tx) error {
 	for _, id := range s.dropped {
-		if err := dropConstraint(ctx, tx, s.gk, id); err != nil {
+		if err := s.a.changes.dropConstraint(ctx, tx, s.gk, id, s.why(id)); err != nil {
 			return fmt.Errorf("drop results of %s/%s on %s: %w", id.Kind, id.Name, s.gk, err)
 		}
 	}
@@ -188,7 +191,7 @@ func (s *savePlan) committed() { s.a.tracker.markSummaries() }
 
 // dropConstraint removes the rows of a constraint on objects of a kind, and what
 // the objects' records say of them.
-func dropConstraint(ctx context.Context, tx *index.Tx, gk schema.GroupKind, id policy.ConstraintID) error {
+func (l *changeLog) dropConstraint(ctx context.Context, tx *index.Tx, gk schema.GroupKind, id policy.ConstraintID, why v1alpha1.ChangeReason) error {
 	for _, table := range []index.Table{rows.AuditResults, rows.ClusterAuditResults} {
 		page, err := tx.List(ctx, index.Query{Table: table, Terms: []index.Term{
 			{Field: "constraint.kind", Value: id.Kind},
@@ -200,7 +203,7 @@ func dropConstraint(ctx context.Context, tx *index.Tx, gk schema.GroupKind, id p
 			return err
 		}
 		for _, row := range page.Rows {
-			if err := dropRow(tx, gk, id, table, row); err != nil {
+			if err := l.dropRow(tx, gk, id, table, row, why); err != nil {
 				return err
 			}
 		}
@@ -208,8 +211,8 @@ func dropConstraint(ctx context.Context, tx *index.Tx, gk schema.GroupKind, id p
 	return nil
 }
 
-func dropRow(tx *index.Tx, gk schema.GroupKind, id policy.ConstraintID, table index.Table, row *index.Row) error {
-	if err := tx.Delete(table, row.Key); err != nil && !errors.Is(err, index.ErrNotFound) {
+func (l *changeLog) dropRow(tx *index.Tx, gk schema.GroupKind, id policy.ConstraintID, table index.Table, row *index.Row, why v1alpha1.ChangeReason) error {
+	if err := l.deleteFinding(tx, table, row.Key, why); err != nil {
 		return err
 	}
 	state := tx.State(bucketObjects)
@@ -260,10 +263,13 @@ func (p *put) apply(_ context.Context, tx *index.Tx) error {
 			return err
 		}
 	}
-	if p.loaded {
-		return tx.State(bucketMeta).Put(metaLoaded, []byte("true"))
+	if !p.loaded {
+		return nil
 	}
-	return nil
+	if err := p.a.changes.begin(tx); err != nil {
+		return err
+	}
+	return tx.State(bucketMeta).Put(metaLoaded, []byte("true"))
 }
 
 func (p *put) committed() {

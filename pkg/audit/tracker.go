@@ -19,6 +19,8 @@ import (
 // after they are committed.
 type tracker struct {
 	clock clock.PassiveClock
+	// quota of the index in bytes.
+	quota int64
 	// wake gets a value when there is something to report.
 	wake chan struct{}
 
@@ -65,6 +67,8 @@ type kindStatus struct {
 	err string
 	// refused are objects that the index does not take, and why.
 	refused map[source.ObjectKey]string
+	// full is true if there was no room for some objects since the last list began.
+	full bool
 	// listed are the digests of the constraints under which a list was completed.
 	listed map[string]struct{}
 	// resourceVersion of the last complete list.
@@ -307,7 +311,10 @@ func (t *tracker) listStarted(s *kindStream) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k := t.status(s.kind.GroupKind())
-	k.kind, k.stream, k.count, k.refused = s.kind, s, listCount{}, nil
+	if k.full {
+		k.listed = nil // it lacks objects until it is listed to the end
+	}
+	k.kind, k.stream, k.count, k.refused, k.full = s.kind, s, listCount{}, nil, false
 }
 
 func (t *tracker) objectDone(u *upsert) {
@@ -382,7 +389,7 @@ func (t *tracker) listDone(s *kindStream, set *constraintSet, resourceVersion st
 	k.err, k.listed, k.resourceVersion = "", set.digests, resourceVersion
 	if t.run != nil && t.run.kinds[gk] != nil {
 		t.run.kinds[gk].Phase, t.run.kinds[gk].Error = v1alpha1.RunComplete, ""
-		if text := k.refusals(); text != "" {
+		if text := t.missing(k); text != "" {
 			t.run.kinds[gk].Phase, t.run.kinds[gk].Error = v1alpha1.RunPartial, text
 		}
 		t.finishIfDone()

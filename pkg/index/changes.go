@@ -58,9 +58,14 @@ func (db *DB) change(tx *bbolt.Tx, k, v []byte) (*Change, error) {
 // that the writer never waits for long.
 const compactBatch = 5000
 
-// Compact drops what is older than the history window.
+// Compact drops what is older than the history window, which is shorter when room is
+// short.
 func (db *DB) Compact(ctx context.Context) error {
-	cutoff := db.opts.Now().Add(-max(db.opts.History, 0)).UnixMilli()
+	window := max(db.opts.History, 0)
+	if db.Level() >= LevelShort {
+		window /= shortHistory
+	}
+	cutoff := db.opts.Now().Add(-window).UnixMilli()
 	for {
 		n, err := db.compactBatch(cutoff)
 		if err != nil || n < compactBatch {
@@ -75,7 +80,7 @@ func (db *DB) Compact(ctx context.Context) error {
 func (db *DB) compactBatch(cutoff int64) (int, error) {
 	db.writeMu.Lock()
 	defer db.writeMu.Unlock()
-	n := 0
+	n, freed := 0, int64(0)
 	horizon := db.Compacted()
 	err := db.do(func() error {
 		return db.bolt.Update(func(tx *bbolt.Tx) error {
@@ -112,7 +117,11 @@ func (db *DB) compactBatch(cutoff int64) (int, error) {
 				}
 				t := []byte(db.opts.Tables[d.entry.table].Table)
 				key := historyKey(encodeKey(d.entry.key), d.entry.previous)
-				if err := tx.Bucket(bucketHist).Bucket(t).Delete(key); err != nil {
+				hist := tx.Bucket(bucketHist).Bucket(t)
+				if sealed := hist.Get(key); sealed != nil {
+					freed += int64(len(key) + len(sealed))
+				}
+				if err := hist.Delete(key); err != nil {
 					return err
 				}
 			}
@@ -130,22 +139,36 @@ func (db *DB) compactBatch(cutoff int64) (int, error) {
 		g.forget(horizon)
 	}
 	db.mu.Unlock()
+	db.measure(-freed)
 	return n, nil
 }
 
 // Run compacts the index from time to time until ctx is done or compacting fails.
 func (db *DB) Run(ctx context.Context) error {
-	interval := min(max(db.opts.History/10, time.Second), time.Minute)
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
+	tidied := db.opts.Now()
 	for {
+		interval := min(max(db.opts.History/10, time.Second), time.Minute)
+		if db.Level() >= LevelShort {
+			interval = min(interval, pressedInterval)
+		}
+		timer := time.NewTimer(interval)
 		select {
-		case <-ticker.C:
+		case <-timer.C:
+		case <-db.pressed:
+			timer.Stop()
 		case <-ctx.Done():
+			timer.Stop()
 			return nil
 		}
 		if err := db.Compact(ctx); err != nil && ctx.Err() == nil {
 			return err
+		}
+		if now := db.opts.Now(); now.Sub(tidied) >= housekeeping {
+			tidied = now
+			if err := removeAside(db.path, now); err != nil {
+				db.warn("Files that were set aside cannot be removed", err)
+			}
+			db.shrinkIfWasteful()
 		}
 	}
 }

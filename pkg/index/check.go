@@ -44,6 +44,7 @@ func (db *DB) verifyEntries(tx *bbolt.Tx) error {
 				return err
 			}
 			db.groups[i].superseded(row, superseded)
+			db.space.History += int64(len(k) + len(v))
 			return nil
 		})
 		if err != nil {
@@ -212,9 +213,19 @@ func (db *DB) checkLog(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	inHistory := 0
+	inHistory, size := 0, int64(0)
 	for _, schema := range db.opts.Tables {
-		inHistory += tx.Bucket(bucketHist).Bucket([]byte(schema.Table)).Stats().KeyN
+		err := tx.Bucket(bucketHist).Bucket([]byte(schema.Table)).ForEach(func(k, v []byte) error {
+			inHistory++
+			size += int64(len(k) + len(v))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if counted := db.Space().History; counted != size {
+		return fmt.Errorf("%w: history has %d bytes, %d are counted", ErrDamaged, size, counted)
 	}
 	if inHistory != superseded {
 		return errors.Join(ErrDamaged, fmt.Errorf("history has %d versions, the log leads to %d", inHistory, superseded))

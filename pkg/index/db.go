@@ -54,12 +54,19 @@ type DB struct {
 
 	writeMu sync.Mutex // allows only one writer at a time, and orders the hooks
 	hooks   []func([]Change)
+	// swapMu protects bolt: those who use it have read locks, and who replaces it, which
+	// takes writeMu as well, has the lock.
+	swapMu  sync.RWMutex
+	pressed chan struct{} // gets a value when Level has risen
+	// noShrinkBefore is only used by Open and Run.
+	noShrinkBefore time.Time
 
 	mu        sync.RWMutex // protects the fields below
 	revision  uint64
 	compacted uint64
 	postings  []*postings // by table
 	groups    []*groups   // by table
+	space     Space
 }
 
 // Open opens the index of a folder, or makes one. A file that is damaged or has
@@ -87,7 +94,7 @@ func Open(opts Options) (*DB, error) {
 		}
 		recovered = err
 	}
-	aside := fmt.Sprintf("%s.damaged-%s", path, opts.Now().UTC().Format("20060102-150405.000"))
+	aside := asideName(path, opts.Now())
 	if err := os.Rename(path, aside); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("set the damaged index aside: %w", err)
 	}
@@ -102,10 +109,22 @@ func Open(opts Options) (*DB, error) {
 	return db, nil
 }
 
+// tidy makes the file smaller if that is worth it, and removes old ones.
+func (db *DB) tidy() {
+	if err := os.Remove(db.path + shrinkSuffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+		db.warn("A copy of the index that was not finished cannot be removed", err)
+	}
+	if err := removeAside(db.path, db.opts.Now()); err != nil {
+		db.warn("Files that were set aside cannot be removed", err)
+	}
+	db.measure(0)
+	db.shrinkIfWasteful()
+}
+
 var errOtherTables = errors.New("index has other tables")
 
 func open(path string, opts Options) (*DB, error) {
-	db := &DB{opts: opts, path: path, tables: make(map[Table]int, len(opts.Tables))}
+	db := &DB{opts: opts, path: path, tables: make(map[Table]int, len(opts.Tables)), pressed: make(chan struct{}, 1)}
 	for i, schema := range opts.Tables {
 		db.tables[schema.Table] = i
 		db.postings = append(db.postings, newPostings(schema))
@@ -113,15 +132,7 @@ func open(path string, opts Options) (*DB, error) {
 	}
 	err := guard(func() error {
 		var err error
-		db.bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{
-			Timeout:         max(opts.LockTimeout, time.Millisecond),
-			InitialMmapSize: initialMmapSize,
-			// The list of free pages is written with each commit. Without it bbolt looks for
-			// them when it opens the file, in a goroutine of its own, where a panic on a
-			// damaged page cannot be caught.
-			NoFreelistSync: false,
-			FreelistType:   bbolt.FreelistMapType,
-		})
+		db.bolt, err = bbolt.Open(path, 0o600, db.boltOptions())
 		return err
 	})
 	switch {
@@ -136,7 +147,24 @@ func open(path string, opts Options) (*DB, error) {
 		_ = db.closeBolt() // it could not be used anyway
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
+	db.tidy()
+	if err := db.Damaged(); err != nil {
+		_ = db.closeBolt()
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
 	return db, nil
+}
+
+func (db *DB) boltOptions() *bbolt.Options {
+	return &bbolt.Options{
+		Timeout:         max(db.opts.LockTimeout, time.Millisecond),
+		InitialMmapSize: initialMmapSize,
+		// The list of free pages is written with each commit. Without it bbolt looks for
+		// them when it opens the file, in a goroutine of its own, where a panic on a
+		// damaged page cannot be caught.
+		NoFreelistSync: false,
+		FreelistType:   bbolt.FreelistMapType,
+	}
 }
 
 // guard runs fn and turns a panic or a memory fault, which bbolt answers damaged
@@ -159,7 +187,11 @@ func (db *DB) do(fn func() error) error {
 	if err := db.damaged.Load(); err != nil {
 		return *err
 	}
-	err := guard(fn)
+	err := func() error {
+		db.swapMu.RLock()
+		defer db.swapMu.RUnlock()
+		return guard(fn)
+	}()
 	switch {
 	case errors.Is(err, ErrDamaged):
 		db.damaged.CompareAndSwap(nil, &err)
@@ -302,15 +334,6 @@ func (db *DB) Compacted() uint64 {
 	return db.compacted
 }
 
-// Size returns the size of the file in bytes.
-func (db *DB) Size() (int64, error) {
-	info, err := os.Stat(db.path)
-	if err != nil {
-		return 0, fmt.Errorf("size of the index: %w", err)
-	}
-	return info.Size(), nil
-}
-
 // OnCommit registers a function that gets the changes of each commit, in the
 // order of their revisions. It must not block and must not write to the index.
 // Functions are registered before the first Update.
@@ -326,6 +349,8 @@ func (db *DB) Close() error {
 	if db.closed.Swap(true) {
 		return nil
 	}
+	db.swapMu.Lock()
+	defer db.swapMu.Unlock()
 	return db.closeBolt()
 }
 

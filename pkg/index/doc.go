@@ -32,5 +32,10 @@
 // A read transaction that stays open makes the file grow, so none outlives a
 // call. Rows are copied out of the file.
 //
+// A file never gets smaller by itself. When more than half of it is free, its content
+// is copied to a new file that takes its place (shrink.go). Options.Quota bounds what is
+// in use (space.go): the index keeps less history when room is short, and says so to
+// callers, who decide what they do without.
+//
 // The package imports no Kubernetes code.
 package index

@@ -26,10 +26,11 @@ func splitHistoryKey(data []byte) (key []byte, revision uint64, err error) {
 	return data[:n], d.uint64(), nil
 }
 
-func putHistory(tx *bbolt.Tx, t Table, row *Row, superseded uint64) error {
+// putHistory returns how many bytes it adds to the history.
+func putHistory(tx *bbolt.Tx, t Table, row *Row, superseded uint64) (int64, error) {
 	key := historyKey(encodeKey(row.Key), row.Revision)
-	payload := append(encodeUint64(superseded), encodeRow(row)...)
-	return tx.Bucket(bucketHist).Bucket([]byte(t)).Put(key, seal(key, payload))
+	sealed := seal(key, append(encodeUint64(superseded), encodeRow(row)...))
+	return int64(len(key) + len(sealed)), tx.Bucket(bucketHist).Bucket([]byte(t)).Put(key, sealed)
 }
 
 // decodeHistory returns a version and the revision that superseded it.

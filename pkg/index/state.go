@@ -11,6 +11,7 @@ import (
 type State struct {
 	parent *bbolt.Bucket
 	name   []byte
+	tx     *Tx // nil in a read-only transaction
 }
 
 // ReadTx is a read-only transaction on the private state. It is valid until the
@@ -31,7 +32,7 @@ func (tx *ReadTx) State(bucket string) *State {
 
 // State returns a bucket, which is made with the first Put.
 func (tx *Tx) State(bucket string) *State {
-	return &State{parent: tx.bolt.Bucket(bucketState), name: []byte(bucket)}
+	return &State{parent: tx.bolt.Bucket(bucketState), name: []byte(bucket), tx: tx}
 }
 
 // Get returns a value, nil if there is none. It is valid until the transaction
@@ -57,6 +58,9 @@ func (s *State) Put(key string, value []byte) error {
 	bucket, err := s.parent.CreateBucketIfNotExists(s.name)
 	if err != nil {
 		return err
+	}
+	if s.tx != nil {
+		s.tx.written += int64(len(key) + sealSize + len(value))
 	}
 	return bucket.Put([]byte(key), seal([]byte(key), value))
 }

@@ -18,6 +18,8 @@ type Tx struct {
 	now      int64
 	revision uint64
 	changes  []Change
+	history  int64 // bytes added to the history
+	written  int64 // bytes of all that was put
 }
 
 // Update runs fn in a transaction and commits what it wrote. If fn returns an
@@ -53,6 +55,7 @@ func (db *DB) Update(ctx context.Context, fn func(*Tx) error) (uint64, error) {
 	}
 	db.revision = tx.revision
 	db.mu.Unlock()
+	db.measure(tx.history)
 	if len(tx.changes) > 0 {
 		for _, hook := range db.hooks {
 			hook(tx.changes)
@@ -109,7 +112,9 @@ func (tx *Tx) Put(t Table, k Key, value []byte, attrs Attrs) error {
 			return err
 		}
 	}
-	if err := tx.bolt.Bucket(bucketLive).Bucket([]byte(t)).Put(key, seal(key, encodeRow(row))); err != nil {
+	sealed := seal(key, encodeRow(row))
+	tx.written += int64(len(key) + len(sealed))
+	if err := tx.bolt.Bucket(bucketLive).Bucket([]byte(t)).Put(key, sealed); err != nil {
 		return err
 	}
 	return tx.log(table, old, row)
@@ -148,9 +153,11 @@ func (tx *Tx) log(table int, old, row *Row) error {
 	}
 	if old != nil {
 		entry.key, entry.previous = old.Key, old.Revision
-		if err := putHistory(tx.bolt, t, old, tx.revision); err != nil {
+		size, err := putHistory(tx.bolt, t, old, tx.revision)
+		if err != nil {
 			return err
 		}
+		tx.history += size
 	}
 	revision := encodeUint64(tx.revision)
 	if err := tx.bolt.Bucket(bucketLog).Put(revision, seal(revision, entry.encode())); err != nil {

@@ -28,6 +28,12 @@ func drawObject(t *rapid.T) (object, empty metav1.Object) {
 			return &v1alpha1.ClusterAuditResult{Finding: drawFinding(t, text)}, &v1alpha1.ClusterAuditResult{}
 		},
 		func() (metav1.Object, metav1.Object) {
+			return &v1alpha1.AuditChange{Change: v1alpha1.Change{Message: text.Draw(t, "message")}}, &v1alpha1.AuditChange{}
+		},
+		func() (metav1.Object, metav1.Object) {
+			return &v1alpha1.ClusterAuditChange{Change: v1alpha1.Change{PreviousResult: text.Draw(t, "result")}}, &v1alpha1.ClusterAuditChange{}
+		},
+		func() (metav1.Object, metav1.Object) {
 			return &v1alpha1.AuditRun{Phase: v1alpha1.RunPhase(text.Draw(t, "phase"))}, &v1alpha1.AuditRun{}
 		},
 		func() (metav1.Object, metav1.Object) {

@@ -19,11 +19,13 @@ const (
 	AuditSummaries      index.Table = "auditsummaries"
 	AuditRuns           index.Table = "auditruns"
 	ConstraintSummaries index.Table = "constraintsummaries"
+	AuditChanges        index.Table = "auditchanges"
+	ClusterAuditChanges index.Table = "clusterauditchanges"
 )
 
 // Schemas returns the tables of the index and their selectable fields. Findings, and
-// their summaries, are grouped by the kind of the objects, which decides who may see
-// them.
+// their summaries and changes, are grouped by the kind of the objects, which decides who
+// may see them.
 func Schemas() []index.Schema {
 	subject := []string{"resource.apiGroup", "resource.kind"}
 	return []index.Schema{
@@ -32,6 +34,8 @@ func Schemas() []index.Schema {
 		{Table: AuditSummaries, Fields: paths(v1alpha1.AuditSummaryFields()), GroupBy: subject},
 		{Table: AuditRuns, Fields: paths(v1alpha1.RunFields())},
 		{Table: ConstraintSummaries, Fields: paths(v1alpha1.SummaryFields())},
+		{Table: AuditChanges, Fields: paths(v1alpha1.ChangeFields()), GroupBy: subject},
+		{Table: ClusterAuditChanges, Fields: paths(v1alpha1.ChangeFields()), GroupBy: subject},
 	}
 }
 
@@ -43,8 +47,8 @@ type Row struct {
 	Value []byte
 }
 
-// Encode turns an AuditResult, ClusterAuditResult, AuditSummary, AuditRun or
-// ConstraintSummary into its row. The object's resourceVersion is not kept: it is the revision
+// Encode turns an object of a resource that is kept into its row. The object's
+// resourceVersion is not kept: it is the revision
 // that the index gives to the row.
 func Encode(obj metav1.Object) (*Row, error) {
 	row := &Row{
@@ -62,6 +66,10 @@ func Encode(obj metav1.Object) (*Row, error) {
 		row.Table, row.Attrs.Fields = AuditRuns, values(v1alpha1.RunFields(), o)
 	case *v1alpha1.ConstraintSummary:
 		row.Table, row.Attrs.Fields = ConstraintSummaries, values(v1alpha1.SummaryFields(), o)
+	case *v1alpha1.AuditChange:
+		row.Table, row.Attrs.Fields = AuditChanges, values(v1alpha1.ChangeFields(), &o.Change)
+	case *v1alpha1.ClusterAuditChange:
+		row.Table, row.Attrs.Fields = ClusterAuditChanges, values(v1alpha1.ChangeFields(), &o.Change)
 	default:
 		return nil, fmt.Errorf("no table for objects of type %T", obj)
 	}

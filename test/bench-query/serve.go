@@ -125,8 +125,9 @@ func note(dir, name, text string) error {
 
 type ready struct{}
 
-func (ready) Ready(index.Table) error { return nil }
-func (ready) Stalled() error          { return nil }
+func (ready) Ready(index.Table) error      { return nil }
+func (ready) Stalled() error               { return nil }
+func (ready) Notices(index.Table) []string { return nil }
 
 // load writes all findings.
 func load(db *index.DB, c corpus) error {

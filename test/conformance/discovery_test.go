@@ -29,9 +29,11 @@ func TestDiscovery(t *testing.T) {
 		}
 	}
 	want := []metav1.APIResource{
+		resource("auditchanges", "auditchange", "AuditChange", "ach", true),
 		resource("auditresults", "auditresult", "AuditResult", "ar", true),
 		resource("auditruns", "auditrun", "AuditRun", "arun", false),
 		resource("auditsummaries", "auditsummary", "AuditSummary", "asum", true),
+		resource("clusterauditchanges", "clusterauditchange", "ClusterAuditChange", "cach", false),
 		resource("clusterauditresults", "clusterauditresult", "ClusterAuditResult", "car", false),
 		resource("constraintsummaries", "constraintsummary", "ConstraintSummary", "csum", false),
 		{Name: "localreviews", SingularName: "localreview", Kind: "LocalReview", Namespaced: true, Verbs: metav1.Verbs{"create"}},
@@ -79,7 +81,7 @@ func TestVersion(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	s := start(t)
 	s.put(result("a", "one", "x"))
-	for _, collection := range []string{"/namespaces/a/auditresults", "/namespaces/a/auditsummaries", "/clusterauditresults", "/auditruns", "/constraintsummaries"} {
+	for _, collection := range []string{"/namespaces/a/auditresults", "/namespaces/a/auditsummaries", "/clusterauditresults", "/auditruns", "/constraintsummaries", "/namespaces/a/auditchanges", "/clusterauditchanges"} {
 		for _, test := range []struct{ method, path string }{
 			{http.MethodPost, collection},
 			{http.MethodDelete, collection},
@@ -105,7 +107,13 @@ func TestUnsupportedFields(t *testing.T) {
 	for _, field := range v1alpha1.ResultFields() {
 		result = append(result, field.Path)
 	}
+	change := []string{"metadata.name"}
+	for _, field := range v1alpha1.ChangeFields() {
+		change = append(change, field.Path)
+	}
 	for path, fields := range map[string][]string{
+		"/auditchanges":              append([]string{"metadata.namespace"}, change...),
+		"/clusterauditchanges":       change,
 		"/auditresults":              append([]string{"metadata.namespace"}, result...),
 		"/namespaces/a/auditresults": append([]string{"metadata.namespace"}, result...),
 		"/clusterauditresults":       result,
@@ -125,7 +133,7 @@ func TestUnsupportedFields(t *testing.T) {
 			}
 		}
 		for _, field := range fields {
-			value := map[string]string{"phase": "Partial", "trigger": "Startup", "result": "error", "state": "Rejected", "constraint.engine": "Gatekeeper"}[field]
+			value := map[string]string{"phase": "Partial", "trigger": "Startup", "result": "error", "state": "Rejected", "type": "opened", "reason": "objectDeleted", "constraint.engine": "Gatekeeper"}[field]
 			for _, operator := range []string{"=", "==", "!="} {
 				if got := s.do(http.MethodGet, root+path+"?fieldSelector="+field+operator+value, ""); got.code != http.StatusOK {
 					t.Errorf("%s by %s%s: %d: %s", path, field, operator, got.code, got.body)
@@ -147,6 +155,8 @@ func TestFieldValues(t *testing.T) {
 		{"/namespaces/a/auditresults", "AuditResult", valuesOf(v1alpha1.ResultFields())},
 		{"/clusterauditresults", "ClusterAuditResult", valuesOf(v1alpha1.ResultFields())},
 		{"/auditsummaries", "AuditSummary", valuesOf(v1alpha1.AuditSummaryFields())},
+		{"/auditchanges", "AuditChange", valuesOf(v1alpha1.ChangeFields())},
+		{"/clusterauditchanges", "ClusterAuditChange", valuesOf(v1alpha1.ChangeFields())},
 		{"/auditruns", "AuditRun", valuesOf(v1alpha1.RunFields())},
 		{"/constraintsummaries", "ConstraintSummary", valuesOf(v1alpha1.SummaryFields())},
 	} {

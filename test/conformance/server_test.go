@@ -38,6 +38,7 @@ type server struct {
 	stale atomic.Bool
 	// summarized says that what is written is summarized, as the audit does.
 	summarized atomic.Bool
+	notice     atomic.Pointer[string] // of changes
 	// policies that reviews are answered by, nil while these are loaded.
 	policies atomic.Pointer[policies]
 	config   *rest.Config
@@ -51,6 +52,14 @@ func (s *server) Ready(index.Table) error {
 		return nil
 	}
 	return errors.New("the first audit is under way")
+}
+
+// Notices implements readonly.Readiness.
+func (s *server) Notices(t index.Table) []string {
+	if notice := s.notice.Load(); notice != nil && t == rows.AuditChanges {
+		return []string{*notice}
+	}
+	return nil
 }
 
 // Stalled implements readonly.Readiness.

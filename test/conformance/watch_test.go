@@ -39,6 +39,8 @@ func take(t *testing.T, w watch.Interface, n int) []string {
 					continue
 				}
 				out = append(out, fmt.Sprintf("%s %s", event.Type, obj.Name))
+			case *v1alpha1.AuditChange:
+				out = append(out, fmt.Sprintf("%s %s", event.Type, obj.Name))
 			case *metav1.Status:
 				out = append(out, fmt.Sprintf("%s %d", event.Type, obj.Code))
 			}

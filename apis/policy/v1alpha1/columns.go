@@ -69,6 +69,21 @@ func AuditSummaryColumns() []Column[*AuditSummary] {
 	}
 }
 
+// ChangeColumns are the columns of auditchanges and clusterauditchanges, without NAME
+// and AGE, which is the time since the change happened last.
+func ChangeColumns() []Column[*Change] {
+	return []Column[*Change]{
+		{"Type", "string", "", "opened or resolved", 0, []string{"type"}, func(c *Change) any { return string(c.Type) }},
+		{"Reason", "string", "", "why", 0, []string{"reason"}, func(c *Change) any { return string(c.Reason) }},
+		{"Result", "string", "", "result of the finding", 1, []string{"result"}, func(c *Change) any { return string(c.Result) }},
+		{"Action", "string", "", "enforcement action of the constraint", 0, []string{"enforcementAction"}, func(c *Change) any { return c.EnforcementAction }},
+		{"Constraint", "string", "", "kind and name of the constraint", 0, []string{"constraint.kind", "constraint.name"}, func(c *Change) any { return c.Constraint.Kind + "/" + c.Constraint.Name }},
+		{"Resource", "string", "", "kind and name of the object", 0, []string{"resource.kind", "resource.name"}, func(c *Change) any { return c.Resource.Kind + "/" + c.Resource.Name }},
+		{"Count", "integer", "int64", "how often it happened", 1, []string{"count"}, func(c *Change) any { return c.Count }},
+		{"Message", "string", "", "first violation, or why there was no verdict", 0, []string{"message"}, func(c *Change) any { return c.Message }},
+	}
+}
+
 // RunColumns are the columns of auditruns, without NAME and AGE.
 func RunColumns() []Column[*AuditRun] {
 	return []Column[*AuditRun]{

@@ -81,6 +81,38 @@ func SummaryFields() []SelectableField[*ConstraintSummary] {
 
 func engines() []string { return values(EngineGatekeeper, EngineValidatingAdmissionPolicy) }
 
+// ChangeFields are the selectable fields of auditchanges and clusterauditchanges.
+func ChangeFields() []SelectableField[*Change] {
+	return []SelectableField[*Change]{
+		{"type", "opened or resolved", values(ChangeOpened, ChangeResolved), func(c *Change) string { return string(c.Type) }},
+		{"reason", "why the finding opened or was resolved", values(
+			ReasonObjectCreated, ReasonObjectListed, ReasonObjectChanged, ReasonObjectDeleted, ReasonNamespaceChanged, ReasonNamespaceDeleted,
+			ReasonPolicyChanged, ReasonPolicyDeleted, ReasonPolicyRejected, ReasonKindDeleted, ReasonResultChanged,
+		), func(c *Change) string { return string(c.Reason) }},
+		{"constraint.engine", "Gatekeeper or ValidatingAdmissionPolicy", engines(), func(c *Change) string { return string(c.Constraint.Engine) }},
+		{"constraint.kind", "kind of the constraint", nil, func(c *Change) string { return c.Constraint.Kind }},
+		{"constraint.name", "name of the constraint", nil, func(c *Change) string { return c.Constraint.Name }},
+		{"resource.apiGroup", "API group of the object, empty for the core group", nil, func(c *Change) string { return c.Resource.APIGroup }},
+		{"resource.kind", "kind of the object", nil, func(c *Change) string { return c.Resource.Kind }},
+		{"resource.namespace", "namespace of the object, empty for a Namespace and other cluster-scoped objects", nil, func(c *Change) string { return c.Resource.Namespace }},
+		{"resource.name", "name of the object", nil, func(c *Change) string { return c.Resource.Name }},
+		{"owner.kind", "kind of the object's top controller", nil, func(c *Change) string {
+			if c.Owner == nil {
+				return ""
+			}
+			return c.Owner.Kind
+		}},
+		{"owner.name", "name of the object's top controller", nil, func(c *Change) string {
+			if c.Owner == nil {
+				return ""
+			}
+			return c.Owner.Name
+		}},
+		{"enforcementAction", "deny, warn, dryrun or scoped", nil, func(c *Change) string { return c.EnforcementAction }},
+		{"result", "fail, error or deferred", values(ResultFail, ResultError, ResultDeferred), func(c *Change) string { return string(c.Result) }},
+	}
+}
+
 func values[T ~string](of ...T) []string {
 	out := make([]string, len(of))
 	for i, v := range of {

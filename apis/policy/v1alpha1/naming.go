@@ -34,6 +34,13 @@ func ResultLabels(c ConstraintReference, kind string) map[string]string {
 	return labels
 }
 
+// LabelTime is the label of a change with its time, in TimeLabelLayout and UTC. It is a
+// number, so that label selectors with > and < select by it.
+const (
+	LabelTime       = "policy.example.io/time"
+	TimeLabelLayout = "20060102150405"
+)
+
 // maxNameLength is the longest name of a Kubernetes object that is a DNS
 // subdomain.
 const maxNameLength = 253
@@ -74,6 +81,19 @@ func AuditSummaryUID(namespace string, c ConstraintReference, k KindReference, a
 
 func auditSummarySum(c ConstraintReference, k KindReference, action string, more ...string) [sha256.Size]byte {
 	return identitySum(c, ResourceReference{APIGroup: k.APIGroup, Kind: k.Kind}, append([]string{"auditsummary", action}, more...)...)
+}
+
+// ChangeName returns the name of the change of a type of the result of a constraint on
+// an object. It depends on nothing else and reads like the name of the result.
+func ChangeName(t ChangeType, c ConstraintReference, r ResourceReference) string {
+	sum := identitySum(c, r, string(t))
+	hash := strings.ToLower(base32.HexEncoding.EncodeToString(sum[:10]))
+	return readableName(maxNameLength-len(hash)-1, c.Name, r.Kind, r.Name, string(t)) + "." + hash
+}
+
+// ChangeUID returns the uid of the change that ChangeName names.
+func ChangeUID(t ChangeType, c ConstraintReference, r ResourceReference) types.UID {
+	return uidOf(identitySum(c, r, string(t), "change"))
 }
 
 // SummaryName returns the name of the summary of a constraint: its kind in lower

@@ -34,6 +34,8 @@ func Types() []runtime.Object {
 		&AuditSummary{}, &AuditSummaryList{},
 		&AuditRun{}, &AuditRunList{},
 		&ConstraintSummary{}, &ConstraintSummaryList{},
+		&AuditChange{}, &AuditChangeList{},
+		&ClusterAuditChange{}, &ClusterAuditChangeList{},
 		&Review{}, &LocalReview{},
 	}
 }

@@ -9,6 +9,16 @@
 package v1alpha1
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in AuditChange) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.AuditChange"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in AuditChangeList) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.AuditChangeList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in AuditResult) OpenAPIModelName() string {
 	return "io.example.policy.v1alpha1.AuditResult"
 }
@@ -36,6 +46,21 @@ func (in AuditSummary) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in AuditSummaryList) OpenAPIModelName() string {
 	return "io.example.policy.v1alpha1.AuditSummaryList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Change) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.Change"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ClusterAuditChange) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ClusterAuditChange"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ClusterAuditChangeList) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ClusterAuditChangeList"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

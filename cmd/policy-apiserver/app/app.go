@@ -109,7 +109,7 @@ type runnableSource interface {
 // run runs the server until ctx is done.
 func run(ctx context.Context, opts *options.Options) error {
 	logger := klog.FromContext(ctx)
-	db, err := openIndex(opts)
+	db, err := openIndex(logger, opts)
 	if err != nil {
 		return err
 	}
@@ -128,6 +128,7 @@ func run(ctx context.Context, opts *options.Options) error {
 	changes := feed.New(db)
 	auditor, err := audit.New(audit.Config{
 		Source: src, Index: db, Workers: opts.Workers, RegoAllowNet: opts.RegoAllowNet, EnsureConstraintKind: ensure,
+		ChangeRetention: opts.ResolvedRetention,
 	})
 	if err != nil {
 		return err
@@ -231,11 +232,13 @@ func reviews(opts *options.Options, auditor *audit.Auditor, src runnableSource) 
 
 // openIndex opens the index of the data directory and explains what is in the
 // way.
-func openIndex(opts *options.Options) (*index.DB, error) {
+func openIndex(logger klog.Logger, opts *options.Options) (*index.DB, error) {
 	indexOptions := index.DefaultOptions()
 	indexOptions.Dir = opts.DataDir
 	indexOptions.Tables = rows.Schemas()
 	indexOptions.History = opts.History
+	indexOptions.Quota = opts.IndexQuota.Value()
+	indexOptions.Warn = func(message string, err error) { logger.Error(err, message) }
 	db, err := index.Open(indexOptions)
 	switch {
 	case err == nil:

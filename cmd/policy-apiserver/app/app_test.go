@@ -72,7 +72,7 @@ func TestRefusals(t *testing.T) {
 		"kubeconfig for a dir":   {[]string{dir, "--kubeconfig=x"}, []string{"--kubeconfig", "--source=cluster"}},
 		"kubeconfig of cluster":  {[]string{"--write-kubeconfig=x"}, []string{"--write-kubeconfig", "--source=dir"}},
 		"narrowing":              {[]string{dir, "--scoped-views-narrowing=abac"}, []string{"--scoped-views-narrowing=abac", "rbac"}},
-		"negative":               {[]string{dir, "--history-window=-1s", "--audit-workers=-1"}, []string{"--history-window=-1s", "--audit-workers=-1"}},
+		"negative":               {[]string{dir, "--history-window=-1s", "--audit-workers=-1", "--resolved-retention=0s"}, []string{"--history-window=-1s", "--audit-workers=-1", "--resolved-retention=0s"}},
 		"port out of range":      {[]string{dir, "--secure-port=99999"}, []string{"--secure-port=99999", "0 picks a port that is free"}},
 		"kubeconfig to nowhere":  {[]string{dir, "--data-dir=" + t.TempDir(), "--secure-port=0", "--write-kubeconfig=/does/not/exist/k"}, []string{"--write-kubeconfig", "/does/not/exist/k"}},
 		"address of another one": {[]string{dir, "--data-dir=" + t.TempDir(), "--secure-port=0", "--bind-address=192.0.2.1"}, []string{"192.0.2.1", "--bind-address"}},

@@ -73,12 +73,17 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		runtime.TypeMeta{}.OpenAPIModelName():                schema_k8sio_apimachinery_pkg_runtime_TypeMeta(ref),
 		runtime.Unknown{}.OpenAPIModelName():                 schema_k8sio_apimachinery_pkg_runtime_Unknown(ref),
 		version.Info{}.OpenAPIModelName():                    schema_k8sio_apimachinery_pkg_version_Info(ref),
+		v1alpha1.AuditChange{}.OpenAPIModelName():            schema_policy_apiserver_apis_policy_v1alpha1_AuditChange(ref),
+		v1alpha1.AuditChangeList{}.OpenAPIModelName():        schema_policy_apiserver_apis_policy_v1alpha1_AuditChangeList(ref),
 		v1alpha1.AuditResult{}.OpenAPIModelName():            schema_policy_apiserver_apis_policy_v1alpha1_AuditResult(ref),
 		v1alpha1.AuditResultList{}.OpenAPIModelName():        schema_policy_apiserver_apis_policy_v1alpha1_AuditResultList(ref),
 		v1alpha1.AuditRun{}.OpenAPIModelName():               schema_policy_apiserver_apis_policy_v1alpha1_AuditRun(ref),
 		v1alpha1.AuditRunList{}.OpenAPIModelName():           schema_policy_apiserver_apis_policy_v1alpha1_AuditRunList(ref),
 		v1alpha1.AuditSummary{}.OpenAPIModelName():           schema_policy_apiserver_apis_policy_v1alpha1_AuditSummary(ref),
 		v1alpha1.AuditSummaryList{}.OpenAPIModelName():       schema_policy_apiserver_apis_policy_v1alpha1_AuditSummaryList(ref),
+		v1alpha1.Change{}.OpenAPIModelName():                 schema_policy_apiserver_apis_policy_v1alpha1_Change(ref),
+		v1alpha1.ClusterAuditChange{}.OpenAPIModelName():     schema_policy_apiserver_apis_policy_v1alpha1_ClusterAuditChange(ref),
+		v1alpha1.ClusterAuditChangeList{}.OpenAPIModelName(): schema_policy_apiserver_apis_policy_v1alpha1_ClusterAuditChangeList(ref),
 		v1alpha1.ClusterAuditResult{}.OpenAPIModelName():     schema_policy_apiserver_apis_policy_v1alpha1_ClusterAuditResult(ref),
 		v1alpha1.ClusterAuditResultList{}.OpenAPIModelName(): schema_policy_apiserver_apis_policy_v1alpha1_ClusterAuditResultList(ref),
 		v1alpha1.ConstraintReference{}.OpenAPIModelName():    schema_policy_apiserver_apis_policy_v1alpha1_ConstraintReference(ref),
@@ -2731,6 +2736,195 @@ func schema_k8sio_apimachinery_pkg_version_Info(ref common.ReferenceCallback) co
 	}
 }
 
+func schema_policy_apiserver_apis_policy_v1alpha1_AuditChange(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "AuditChange says that a finding opened, or that it was resolved, and when that happened last. There is one of either type for a finding at most: of a finding that opens again and again it has the last time and how often that was. It is where the AuditResult is or was, and is kept for a while after its last time.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata of the change. name is derived from the constraint, the object and the type; creationTimestamp is when the change happened last. The label policy.example.io/time has the same time as a number, YYYYMMDDhhmmss in UTC, so that label selectors with > and < select by it.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"type": {
+						SchemaProps: spec.SchemaProps{
+							Description: "type is opened if the finding is new, or has another result than before, and resolved if it is gone.\n\nPossible enum values:\n - `\"opened\"` means that the finding is new, or has another result than before.\n - `\"resolved\"` means that the finding is gone.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"opened", "resolved"},
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "reason is why, as far as the audit knows it.\n\nPossible enum values:\n - `\"kindDeleted\"` means that the kind of the object is not there any more.\n - `\"namespaceChanged\"` means that the Namespace of the object was changed.\n - `\"namespaceDeleted\"` means that the Namespace of the object was deleted.\n - `\"objectChanged\"` means that the object was changed.\n - `\"objectCreated\"` means that the object was created.\n - `\"objectDeleted\"` means that the object was deleted.\n - `\"objectListed\"` means that the object was seen for the first time in a list: it was created while nothing was watched, or its kind was not audited before.\n - `\"policyChanged\"` means that the policy was created or changed, or other objects that it refers to.\n - `\"policyDeleted\"` means that the policy was deleted.\n - `\"policyRejected\"` means that the policy was changed and is wrong, so that nothing is judged by it.\n - `\"resultChanged\"` means that the finding was there with another result.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"kindDeleted", "namespaceChanged", "namespaceDeleted", "objectChanged", "objectCreated", "objectDeleted", "objectListed", "policyChanged", "policyDeleted", "policyRejected", "resultChanged"},
+						},
+					},
+					"time": {
+						SchemaProps: spec.SchemaProps{
+							Description: "time is when the change happened last.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"firstTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "firstTime is when the change happened first, of those that count counts.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"count": {
+						SchemaProps: spec.SchemaProps{
+							Description: "count is how often the change has happened since firstTime.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"constraint": {
+						SchemaProps: spec.SchemaProps{
+							Description: "constraint of the finding.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ConstraintReference{}.OpenAPIModelName()),
+						},
+					},
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resource is the object of the finding, in the state in which it opened, or was judged last before it was resolved.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ResourceReference{}.OpenAPIModelName()),
+						},
+					},
+					"owner": {
+						SchemaProps: spec.SchemaProps{
+							Description: "owner is the top controller of the object, as in AuditResult.",
+							Ref:         ref(v1alpha1.OwnerReference{}.OpenAPIModelName()),
+						},
+					},
+					"enforcementAction": {
+						SchemaProps: spec.SchemaProps{
+							Description: "enforcementAction of the finding.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"result": {
+						SchemaProps: spec.SchemaProps{
+							Description: "result of the finding; of one that was resolved, the last one.\n\nPossible enum values:\n - `\"deferred\"` means that the evaluation needs data that is not there yet.\n - `\"error\"` means that the object could not be evaluated against the constraint; nothing is known about whether it complies.\n - `\"fail\"` means that the object violates the constraint.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"deferred", "error", "fail"},
+						},
+					},
+					"previousResult": {
+						SchemaProps: spec.SchemaProps{
+							Description: "previousResult is the result that an opened finding had before, if it was there with another one.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "message is the first violation of the finding, or why it had no verdict; its beginning if it is long.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"firstObserved": {
+						SchemaProps: spec.SchemaProps{
+							Description: "firstObserved is when the finding was observed first.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"runID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "runID is the name of the AuditRun in which the finding was last written.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"type", "reason", "time", "firstTime", "count", "constraint", "resource", "enforcementAction", "result", "firstObserved"},
+			},
+		},
+		Dependencies: []string{
+			v1.ObjectMeta{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), v1alpha1.ConstraintReference{}.OpenAPIModelName(), v1alpha1.OwnerReference{}.OpenAPIModelName(), v1alpha1.ResourceReference{}.OpenAPIModelName()},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_AuditChangeList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "AuditChangeList is a list of AuditChanges.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata of the list.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "items are the changes.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.AuditChange{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1.ListMeta{}.OpenAPIModelName(), v1alpha1.AuditChange{}.OpenAPIModelName()},
+	}
+}
+
 func schema_policy_apiserver_apis_policy_v1alpha1_AuditResult(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -3235,6 +3429,313 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditSummaryList(ref common.Re
 		},
 		Dependencies: []string{
 			v1.ListMeta{}.OpenAPIModelName(), v1alpha1.AuditSummary{}.OpenAPIModelName()},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_Change(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Change is what AuditChange and ClusterAuditChange have in common.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"type": {
+						SchemaProps: spec.SchemaProps{
+							Description: "type is opened if the finding is new, or has another result than before, and resolved if it is gone.\n\nPossible enum values:\n - `\"opened\"` means that the finding is new, or has another result than before.\n - `\"resolved\"` means that the finding is gone.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"opened", "resolved"},
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "reason is why, as far as the audit knows it.\n\nPossible enum values:\n - `\"kindDeleted\"` means that the kind of the object is not there any more.\n - `\"namespaceChanged\"` means that the Namespace of the object was changed.\n - `\"namespaceDeleted\"` means that the Namespace of the object was deleted.\n - `\"objectChanged\"` means that the object was changed.\n - `\"objectCreated\"` means that the object was created.\n - `\"objectDeleted\"` means that the object was deleted.\n - `\"objectListed\"` means that the object was seen for the first time in a list: it was created while nothing was watched, or its kind was not audited before.\n - `\"policyChanged\"` means that the policy was created or changed, or other objects that it refers to.\n - `\"policyDeleted\"` means that the policy was deleted.\n - `\"policyRejected\"` means that the policy was changed and is wrong, so that nothing is judged by it.\n - `\"resultChanged\"` means that the finding was there with another result.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"kindDeleted", "namespaceChanged", "namespaceDeleted", "objectChanged", "objectCreated", "objectDeleted", "objectListed", "policyChanged", "policyDeleted", "policyRejected", "resultChanged"},
+						},
+					},
+					"time": {
+						SchemaProps: spec.SchemaProps{
+							Description: "time is when the change happened last.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"firstTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "firstTime is when the change happened first, of those that count counts.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"count": {
+						SchemaProps: spec.SchemaProps{
+							Description: "count is how often the change has happened since firstTime.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"constraint": {
+						SchemaProps: spec.SchemaProps{
+							Description: "constraint of the finding.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ConstraintReference{}.OpenAPIModelName()),
+						},
+					},
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resource is the object of the finding, in the state in which it opened, or was judged last before it was resolved.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ResourceReference{}.OpenAPIModelName()),
+						},
+					},
+					"owner": {
+						SchemaProps: spec.SchemaProps{
+							Description: "owner is the top controller of the object, as in AuditResult.",
+							Ref:         ref(v1alpha1.OwnerReference{}.OpenAPIModelName()),
+						},
+					},
+					"enforcementAction": {
+						SchemaProps: spec.SchemaProps{
+							Description: "enforcementAction of the finding.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"result": {
+						SchemaProps: spec.SchemaProps{
+							Description: "result of the finding; of one that was resolved, the last one.\n\nPossible enum values:\n - `\"deferred\"` means that the evaluation needs data that is not there yet.\n - `\"error\"` means that the object could not be evaluated against the constraint; nothing is known about whether it complies.\n - `\"fail\"` means that the object violates the constraint.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"deferred", "error", "fail"},
+						},
+					},
+					"previousResult": {
+						SchemaProps: spec.SchemaProps{
+							Description: "previousResult is the result that an opened finding had before, if it was there with another one.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "message is the first violation of the finding, or why it had no verdict; its beginning if it is long.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"firstObserved": {
+						SchemaProps: spec.SchemaProps{
+							Description: "firstObserved is when the finding was observed first.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"runID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "runID is the name of the AuditRun in which the finding was last written.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"type", "reason", "time", "firstTime", "count", "constraint", "resource", "enforcementAction", "result", "firstObserved"},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName(), v1alpha1.ConstraintReference{}.OpenAPIModelName(), v1alpha1.OwnerReference{}.OpenAPIModelName(), v1alpha1.ResourceReference{}.OpenAPIModelName()},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ClusterAuditChange(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterAuditChange is an AuditChange of a ClusterAuditResult, or of any finding in a namespace that has been deleted since.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata of the change, as in AuditChange.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"type": {
+						SchemaProps: spec.SchemaProps{
+							Description: "type is opened if the finding is new, or has another result than before, and resolved if it is gone.\n\nPossible enum values:\n - `\"opened\"` means that the finding is new, or has another result than before.\n - `\"resolved\"` means that the finding is gone.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"opened", "resolved"},
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "reason is why, as far as the audit knows it.\n\nPossible enum values:\n - `\"kindDeleted\"` means that the kind of the object is not there any more.\n - `\"namespaceChanged\"` means that the Namespace of the object was changed.\n - `\"namespaceDeleted\"` means that the Namespace of the object was deleted.\n - `\"objectChanged\"` means that the object was changed.\n - `\"objectCreated\"` means that the object was created.\n - `\"objectDeleted\"` means that the object was deleted.\n - `\"objectListed\"` means that the object was seen for the first time in a list: it was created while nothing was watched, or its kind was not audited before.\n - `\"policyChanged\"` means that the policy was created or changed, or other objects that it refers to.\n - `\"policyDeleted\"` means that the policy was deleted.\n - `\"policyRejected\"` means that the policy was changed and is wrong, so that nothing is judged by it.\n - `\"resultChanged\"` means that the finding was there with another result.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"kindDeleted", "namespaceChanged", "namespaceDeleted", "objectChanged", "objectCreated", "objectDeleted", "objectListed", "policyChanged", "policyDeleted", "policyRejected", "resultChanged"},
+						},
+					},
+					"time": {
+						SchemaProps: spec.SchemaProps{
+							Description: "time is when the change happened last.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"firstTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "firstTime is when the change happened first, of those that count counts.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"count": {
+						SchemaProps: spec.SchemaProps{
+							Description: "count is how often the change has happened since firstTime.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"constraint": {
+						SchemaProps: spec.SchemaProps{
+							Description: "constraint of the finding.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ConstraintReference{}.OpenAPIModelName()),
+						},
+					},
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resource is the object of the finding, in the state in which it opened, or was judged last before it was resolved.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ResourceReference{}.OpenAPIModelName()),
+						},
+					},
+					"owner": {
+						SchemaProps: spec.SchemaProps{
+							Description: "owner is the top controller of the object, as in AuditResult.",
+							Ref:         ref(v1alpha1.OwnerReference{}.OpenAPIModelName()),
+						},
+					},
+					"enforcementAction": {
+						SchemaProps: spec.SchemaProps{
+							Description: "enforcementAction of the finding.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"result": {
+						SchemaProps: spec.SchemaProps{
+							Description: "result of the finding; of one that was resolved, the last one.\n\nPossible enum values:\n - `\"deferred\"` means that the evaluation needs data that is not there yet.\n - `\"error\"` means that the object could not be evaluated against the constraint; nothing is known about whether it complies.\n - `\"fail\"` means that the object violates the constraint.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"deferred", "error", "fail"},
+						},
+					},
+					"previousResult": {
+						SchemaProps: spec.SchemaProps{
+							Description: "previousResult is the result that an opened finding had before, if it was there with another one.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "message is the first violation of the finding, or why it had no verdict; its beginning if it is long.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"firstObserved": {
+						SchemaProps: spec.SchemaProps{
+							Description: "firstObserved is when the finding was observed first.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"runID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "runID is the name of the AuditRun in which the finding was last written.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"type", "reason", "time", "firstTime", "count", "constraint", "resource", "enforcementAction", "result", "firstObserved"},
+			},
+		},
+		Dependencies: []string{
+			v1.ObjectMeta{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), v1alpha1.ConstraintReference{}.OpenAPIModelName(), v1alpha1.OwnerReference{}.OpenAPIModelName(), v1alpha1.ResourceReference{}.OpenAPIModelName()},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ClusterAuditChangeList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterAuditChangeList is a list of ClusterAuditChanges.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata of the list.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "items are the changes.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ClusterAuditChange{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1.ListMeta{}.OpenAPIModelName(), v1alpha1.ClusterAuditChange{}.OpenAPIModelName()},
 	}
 }
 

@@ -62,8 +62,9 @@ func (c countingIndex) List(ctx context.Context, q index.Query) (*index.Page, er
 
 type alwaysReady struct{}
 
-func (alwaysReady) Ready(index.Table) error { return nil }
-func (alwaysReady) Stalled() error          { return nil }
+func (alwaysReady) Ready(index.Table) error      { return nil }
+func (alwaysReady) Stalled() error               { return nil }
+func (alwaysReady) Notices(index.Table) []string { return nil }
 
 func newStorage(t testing.TB) *storage {
 	t.Helper()

@@ -79,13 +79,16 @@ func parseRevision(resourceVersion string) (uint64, error) {
 }
 
 // ready returns 503 while the table cannot be served. If its rows are not kept up at
-// the moment, it warns the client.
+// the moment, or not all of them are there, it warns the client.
 func (r *REST) ready(ctx context.Context) error {
 	if err := r.backend.Readiness.Ready(r.Table); err != nil {
 		return unavailable(v1alpha1.Resource(string(r.Table)), err)
 	}
 	if err := r.backend.Readiness.Stalled(); err != nil {
 		warning.AddWarning(ctx, "", "what is shown may be out of date: "+err.Error())
+	}
+	for _, notice := range r.backend.Readiness.Notices(r.Table) {
+		warning.AddWarning(ctx, "", notice)
 	}
 	return nil
 }

@@ -35,6 +35,8 @@ type Readiness interface {
 	Ready(t index.Table) error
 	// Stalled returns why rows are not kept up at the moment, nil if they are.
 	Stalled() error
+	// Notices are what those should know who read a table, besides its rows.
+	Notices(t index.Table) []string
 }
 
 // Access decides what a request may see of a table.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"policy.example.io/policy-apiserver/pkg/audit"
 	"policy.example.io/policy-apiserver/pkg/index"
 )
 
@@ -31,6 +33,10 @@ const (
 	narrowingNone = "none"
 )
 
+// defaultIndexQuota is less than half of the volume of artifacts/deploy, so that there is
+// room for a copy, and enough for a million findings.
+const defaultIndexQuota = "2Gi"
+
 // Options are the flags of the server.
 type Options struct {
 	// Source is cluster, or dir: and a path.
@@ -45,6 +51,10 @@ type Options struct {
 	WriteKubeconfig string
 	// History is how long old revisions can be listed and watched from.
 	History time.Duration
+	// ResolvedRetention is how long it is kept which findings opened and were resolved.
+	ResolvedRetention time.Duration
+	// IndexQuota is how much the index of findings may have in use; 0 means no limit.
+	IndexQuota resource.QuantityValue
 	// Workers is the number of objects evaluated at the same time; 0 means one a core.
 	Workers int
 	// RegoAllowNet are the hosts that policies in Rego may reach, * for all.
@@ -85,6 +95,8 @@ func New() (*Options, error) {
 		Source:               sourceCluster,
 		DataDir:              "policy-apiserver-data",
 		History:              index.DefaultOptions().History,
+		ResolvedRetention:    audit.DefaultChangeRetention,
+		IndexQuota:           resource.QuantityValue{Quantity: resource.MustParse(defaultIndexQuota)},
 		ScopedViews:          true,
 		ScopedViewsNarrowing: narrowingRBAC,
 		ServerRun:            serverRun,
@@ -107,6 +119,8 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory for the index of findings and, for --source=dir, for certificates. It is made if it is missing; deleting it costs a new audit and nothing else.")
 	fs.StringVar(&o.WriteKubeconfig, "write-kubeconfig", o.WriteKubeconfig, "File to write a kubeconfig with administrator rights on this server to, once it serves. For --source=dir only.")
 	fs.DurationVar(&o.History, "history-window", o.History, "How long old revisions are kept, for the pages of a list and for watches that resume.")
+	fs.DurationVar(&o.ResolvedRetention, "resolved-retention", o.ResolvedRetention, "How long auditchanges are kept: which findings opened and were resolved. There are 50000 at most.")
+	fs.Var(&o.IndexQuota, "index-quota", "How much of --data-dir the index may have in use, for example 2Gi. When little is left it keeps less history, then no changes, and then no findings that are new, which constraintsummaries say. The volume needs twice as much, because the file is copied to get smaller. 0 means no limit.")
 	fs.IntVar(&o.Workers, "audit-workers", o.Workers, "Number of objects that are evaluated at the same time. 0 means one for each core.")
 	fs.StringSliceVar(&o.RegoAllowNet, "rego-allow-net", o.RegoAllowNet, "Hosts that policies in Rego may reach with http.send and net.lookup_ip_addr; * is all. Without any, templates that use these functions are rejected.")
 	views := sets.FlagSet("scoped views")
@@ -179,6 +193,12 @@ func (o *Options) Validate() error {
 	}
 	if o.History < 0 {
 		errs = append(errs, fmt.Errorf("--history-window=%v must not be negative", o.History))
+	}
+	if o.IndexQuota.Sign() < 0 {
+		errs = append(errs, fmt.Errorf("--index-quota=%s must not be negative; 0 means no limit", o.IndexQuota.String()))
+	}
+	if o.ResolvedRetention <= 0 {
+		errs = append(errs, fmt.Errorf("--resolved-retention=%v must be more than 0", o.ResolvedRetention))
 	}
 	if o.Workers < 0 {
 		errs = append(errs, fmt.Errorf("--audit-workers=%d must not be negative; 0 means one for each core", o.Workers))

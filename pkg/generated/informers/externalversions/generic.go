@@ -40,12 +40,16 @@ func (f *genericInformer) Lister() cache.GenericLister {
 func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource) (GenericInformer, error) {
 	switch resource {
 	// Group=policy.example.io, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithResource("auditchanges"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Policy().V1alpha1().AuditChanges().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("auditresults"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Policy().V1alpha1().AuditResults().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("auditruns"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Policy().V1alpha1().AuditRuns().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("auditsummaries"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Policy().V1alpha1().AuditSummaries().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("clusterauditchanges"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Policy().V1alpha1().ClusterAuditChanges().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("clusterauditresults"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Policy().V1alpha1().ClusterAuditResults().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("constraintsummaries"):

@@ -5,6 +5,14 @@
 
 package v1alpha1
 
+// AuditChangeListerExpansion allows custom methods to be added to
+// AuditChangeLister.
+type AuditChangeListerExpansion interface{}
+
+// AuditChangeNamespaceListerExpansion allows custom methods to be added to
+// AuditChangeNamespaceLister.
+type AuditChangeNamespaceListerExpansion interface{}
+
 // AuditResultListerExpansion allows custom methods to be added to
 // AuditResultLister.
 type AuditResultListerExpansion interface{}
@@ -24,6 +32,10 @@ type AuditSummaryListerExpansion interface{}
 // AuditSummaryNamespaceListerExpansion allows custom methods to be added to
 // AuditSummaryNamespaceLister.
 type AuditSummaryNamespaceListerExpansion interface{}
+
+// ClusterAuditChangeListerExpansion allows custom methods to be added to
+// ClusterAuditChangeLister.
+type ClusterAuditChangeListerExpansion interface{}
 
 // ClusterAuditResultListerExpansion allows custom methods to be added to
 // ClusterAuditResultLister.

@@ -11,12 +11,16 @@ import (
 
 // Interface provides access to all the informers in this group version.
 type Interface interface {
+	// AuditChanges returns a AuditChangeInformer.
+	AuditChanges() TypedAuditChangeInformer
 	// AuditResults returns a AuditResultInformer.
 	AuditResults() TypedAuditResultInformer
 	// AuditRuns returns a AuditRunInformer.
 	AuditRuns() TypedAuditRunInformer
 	// AuditSummaries returns a AuditSummaryInformer.
 	AuditSummaries() TypedAuditSummaryInformer
+	// ClusterAuditChanges returns a ClusterAuditChangeInformer.
+	ClusterAuditChanges() TypedClusterAuditChangeInformer
 	// ClusterAuditResults returns a ClusterAuditResultInformer.
 	ClusterAuditResults() TypedClusterAuditResultInformer
 	// ConstraintSummaries returns a ConstraintSummaryInformer.
@@ -34,6 +38,11 @@ func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakList
 	return &version{factory: f, namespace: namespace, tweakListOptions: tweakListOptions}
 }
 
+// AuditChanges returns a TypedAuditChangeInformer.
+func (v *version) AuditChanges() TypedAuditChangeInformer {
+	return &auditChangeInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
 // AuditResults returns a TypedAuditResultInformer.
 func (v *version) AuditResults() TypedAuditResultInformer {
 	return &auditResultInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
@@ -47,6 +56,11 @@ func (v *version) AuditRuns() TypedAuditRunInformer {
 // AuditSummaries returns a TypedAuditSummaryInformer.
 func (v *version) AuditSummaries() TypedAuditSummaryInformer {
 	return &auditSummaryInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
+// ClusterAuditChanges returns a TypedClusterAuditChangeInformer.
+func (v *version) ClusterAuditChanges() TypedClusterAuditChangeInformer {
+	return &clusterAuditChangeInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
 }
 
 // ClusterAuditResults returns a TypedClusterAuditResultInformer.

@@ -5,11 +5,15 @@
 
 package v1alpha1
 
+type AuditChangeExpansion interface{}
+
 type AuditResultExpansion interface{}
 
 type AuditRunExpansion interface{}
 
 type AuditSummaryExpansion interface{}
+
+type ClusterAuditChangeExpansion interface{}
 
 type ClusterAuditResultExpansion interface{}
 

@@ -15,9 +15,11 @@ import (
 
 type PolicyV1alpha1Interface interface {
 	RESTClient() rest.Interface
+	AuditChangesGetter
 	AuditResultsGetter
 	AuditRunsGetter
 	AuditSummariesGetter
+	ClusterAuditChangesGetter
 	ClusterAuditResultsGetter
 	ConstraintSummariesGetter
 	LocalReviewsGetter
@@ -27,6 +29,10 @@ type PolicyV1alpha1Interface interface {
 // PolicyV1alpha1Client is used to interact with features provided by the policy.example.io group.
 type PolicyV1alpha1Client struct {
 	restClient rest.Interface
+}
+
+func (c *PolicyV1alpha1Client) AuditChanges(namespace string) AuditChangeInterface {
+	return newAuditChanges(c, namespace)
 }
 
 func (c *PolicyV1alpha1Client) AuditResults(namespace string) AuditResultInterface {
@@ -39,6 +45,10 @@ func (c *PolicyV1alpha1Client) AuditRuns() AuditRunInterface {
 
 func (c *PolicyV1alpha1Client) AuditSummaries(namespace string) AuditSummaryInterface {
 	return newAuditSummaries(c, namespace)
+}
+
+func (c *PolicyV1alpha1Client) ClusterAuditChanges() ClusterAuditChangeInterface {
+	return newClusterAuditChanges(c)
 }
 
 func (c *PolicyV1alpha1Client) ClusterAuditResults() ClusterAuditResultInterface {

@@ -15,6 +15,10 @@ type FakePolicyV1alpha1 struct {
 	*testing.Fake
 }
 
+func (c *FakePolicyV1alpha1) AuditChanges(namespace string) v1alpha1.AuditChangeInterface {
+	return newFakeAuditChanges(c, namespace)
+}
+
 func (c *FakePolicyV1alpha1) AuditResults(namespace string) v1alpha1.AuditResultInterface {
 	return newFakeAuditResults(c, namespace)
 }
@@ -25,6 +29,10 @@ func (c *FakePolicyV1alpha1) AuditRuns() v1alpha1.AuditRunInterface {
 
 func (c *FakePolicyV1alpha1) AuditSummaries(namespace string) v1alpha1.AuditSummaryInterface {
 	return newFakeAuditSummaries(c, namespace)
+}
+
+func (c *FakePolicyV1alpha1) ClusterAuditChanges() v1alpha1.ClusterAuditChangeInterface {
+	return newFakeClusterAuditChanges(c)
 }
 
 func (c *FakePolicyV1alpha1) ClusterAuditResults() v1alpha1.ClusterAuditResultInterface {
