@@ -253,40 +253,52 @@ func (c *candidates) compile(ctx context.Context, installed *policy.Inputs) {
 
 // culprit returns the candidate that a rejection is due to, nil if it is due to none.
 func (c *candidates) culprit(id policy.ConstraintID) (*field.Path, string) {
-	var because *given
+	// The object itself; what it is for, if that is installed; what it is of, if it is
+	// installed itself.
+	var itself, user, base *given
 	for i := range c.given {
 		g := &c.given[i]
+		if family(g.gk) != id.Engine {
+			continue
+		}
+		kind, _ := policy.ConstraintKind(g.obj)
+		name := g.obj.GetName()
 		switch {
-		case g.gk == templateKind && id.Engine == policy.EngineGatekeeper:
-			kind, err := policy.ConstraintKind(g.obj)
-			if id.Name == "" && (err == nil && kind == id.Kind || g.obj.GetName() == id.Kind) {
-				return g.path, g.String()
+		case g.gk == templateKind && (kind == id.Kind || id.Name == "" && name == id.Kind),
+			g.gk == policyKind && name == id.Kind:
+			if base = g; id.Name == "" {
+				itself = g
 			}
-			if err == nil && kind == id.Kind {
-				because = g // of an installed constraint
+		case g.gk == expansionKind && id.Kind == expansionKind.Kind:
+			if base = g; name == id.Name { // others may make a circle with it
+				itself = g
 			}
-		case g.gk == expansionKind && id.Kind == expansionKind.Kind, g.gk.Group == constraintGroup && id.Engine == policy.EngineGatekeeper && g.gk.Kind == id.Kind:
-			if id.Name == g.obj.GetName() || id.Name == "" {
-				return g.path, g.String()
-			}
-			if g.gk == expansionKind {
-				because = g // of an installed one that it makes a circle with
-			}
-		case g.gk == policyKind && id.Engine == policy.EngineValidatingAdmissionPolicy && id.Kind == g.obj.GetName():
-			if id.Name == "" {
-				return g.path, g.String()
-			}
-			because = g
-		case g.gk == bindingKind && id.Engine == policy.EngineValidatingAdmissionPolicy && id.Kind == policyNameOf(g.obj):
-			if id.Name == g.obj.GetName() || id.Name == "" {
-				return g.path, g.String()
+		case g.gk.Group == constraintGroup && g.gk.Kind == id.Kind, g.gk == bindingKind && policyNameOf(g.obj) == id.Kind:
+			switch id.Name {
+			case name:
+				itself = g
+			case "":
+				user = g
 			}
 		}
 	}
-	if because == nil {
-		return nil, ""
+	switch {
+	case itself != nil:
+		return itself.path, itself.String()
+	case user != nil:
+		return user.path, user.String()
+	case base != nil:
+		return base.path, fmt.Sprintf("%s, which makes the installed %s/%s invalid", base, id.Kind, id.Name)
 	}
-	return because.path, fmt.Sprintf("%s, which makes the installed %s/%s invalid", because, id.Kind, id.Name)
+	return nil, ""
+}
+
+// family of the policies of a kind.
+func family(gk schema.GroupKind) policy.Engine {
+	if gk == policyKind || gk == bindingKind {
+		return policy.EngineValidatingAdmissionPolicy
+	}
+	return policy.EngineGatekeeper
 }
 
 // supersedes tells whether an installed constraint is not as it would be if the
