@@ -27,7 +27,7 @@ type memo struct {
 	// shardBytes bounds the memory of a shard, about. Half of it is for what was used
 	// since the last time that half was full.
 	shardBytes int
-	shards [memoShards]memoShard
+	shards     [memoShards]memoShard
 	// constraints is how many have been told apart so far.
 	constraints atomic.Uint64
 }

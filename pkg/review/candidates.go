@@ -410,4 +410,3 @@ func validateCandidates(path *field.Path, spec *v1alpha1.ReviewSpec) field.Error
 	}
 	return errs
 }
-

@@ -145,7 +145,7 @@ func TestCandidatesThatAreWrong(t *testing.T) {
 		{"an unsafe variable", []string{template("Broken", "msg := x"), constraint("Broken", "b", "")}, "var x is unsafe"},
 		{"CEL that does not compile", []string{admission("vap", "validations: [{expression: \"object.\"}]"), binding("b", "vap", "")}, `spec.candidatePolicies[0]: Invalid value: "ValidatingAdmissionPolicy vap": ValidatingAdmissionPolicy vap: spec.validations[0].expression`},
 		{"a constraint that the schema refuses", []string{strings.Replace(template("Strict", `msg := "x"`), "{names: {kind: Strict}}", "{names: {kind: Strict}, validation: {openAPIV3Schema: {type: object, properties: {size: {type: integer}}}}}", 1), constraint("Strict", "s", "parameters: {size: many}")}, `spec.candidatePolicies[1]: Invalid value: "Strict s"`},
-		{"an installed constraint that the schema refuses", []string{strings.Replace(template("Owner", `msg := "x"`), "{names: {kind: Owner}}", "{names: {kind: Owner}, validation: {openAPIV3Schema: {type: object, required: [size], properties: {size: {type: integer}}}}}", 1), constraint("Owner", "other", "parameters: {size: 1}")}, `spec.candidatePolicies[0]: Invalid value: "ConstraintTemplate owner, which makes the installed Owner/owner invalid"`},
+		{"an installed constraint that the schema refuses", []string{strings.Replace(template("Owner", `msg := "x"`), "{names: {kind: Owner}}", "{names: {kind: Owner}, validation: {openAPIV3Schema: {type: object, properties: {size: {type: integer}}}}}", 1), constraint("Owner", "other", "parameters: {size: 1}")}, `spec.candidatePolicies[0]: Invalid value: "ConstraintTemplate owner, which makes the installed Owner/sized invalid"`},
 		{"an ExpansionTemplate without a source", append(good, "{apiVersion: expansion.gatekeeper.sh/v1beta1, kind: ExpansionTemplate, metadata: {name: e}, spec: {}}"), `spec.candidatePolicies[2]: Invalid value: "ExpansionTemplate e"`},
 		{"an earlier version of admission policies", []string{strings.Replace(admission("vap", "validations: [{expression: \"true\"}]"), "k8s.io/v1\n", "k8s.io/v1beta1\n", 1), binding("b", "vap", "")}, "want admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy"},
 		{"nothing that judges", good[:1], "spec.candidatePolicies: Invalid value: 1: no constraint and no binding among them judges anything; add one, or set spec.withInstalled"},
@@ -153,7 +153,8 @@ func TestCandidatesThatAreWrong(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := &v1alpha1.ReviewSpec{Object: &runtime.RawExtension{Raw: toJSON(t, goodPod)}, CandidatePolicies: candidatesOf(t, test.candidates...)}
-			_, err := Evaluate(context.Background(), newWorld(t), Request{Spec: s})
+			w := newWorld(t, constraint("Owner", "sized", "parameters: {size: many}"))
+			_, err := Evaluate(context.Background(), w, Request{Spec: s})
 			var invalid *InvalidError
 			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v\nwant %s", err, test.want)
@@ -287,4 +288,3 @@ func FuzzCandidates(f *testing.F) {
 		}
 	})
 }
-

@@ -29,8 +29,8 @@ type impact struct {
 	limit int
 	out   v1alpha1.ReviewImpact
 
-	kinds  map[schema.GroupKind]*v1alpha1.ReviewCount
-	counts map[countKey]*v1alpha1.ReviewCount
+	kinds       map[schema.GroupKind]*v1alpha1.ReviewCount
+	counts      map[countKey]*v1alpha1.ReviewCount
 	constraints map[*policy.Constraint]*v1alpha1.ReviewConstraintCount
 	order       []*policy.Constraint
 	leftOut     int // beyond maxNotJudged

@@ -141,7 +141,7 @@ type evaluation struct {
 	judging []*policy.Set
 	digest  string
 	budget  int // bytes of violations that are left
-	status     v1alpha1.ReviewStatus
+	status  v1alpha1.ReviewStatus
 }
 
 // constraints returns those that are asked for.

@@ -111,7 +111,9 @@ func (e *evaluation) targets(i *impact, constraints []*policy.Constraint) ([]lis
 }
 
 // inNamespaces tells whether the scope is some namespaces.
-func (e *evaluation) inNamespaces() bool { return e.Namespace != "" || len(e.Spec.Scope.Namespaces) > 0 }
+func (e *evaluation) inNamespaces() bool {
+	return e.Namespace != "" || len(e.Spec.Scope.Namespaces) > 0
+}
 
 // scopeKinds returns the kinds that the scope names, or all, by group and kind.
 func (e *evaluation) scopeKinds(path *field.Path) ([]policy.Kind, field.ErrorList) {
