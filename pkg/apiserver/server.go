@@ -102,7 +102,8 @@ func (c CompletedConfig) New() (*Server, error) {
 	}
 	reviews := c.extra.Reviews
 	reviews.Authorizer = c.generic.Authorization.Authorizer
-	storage["reviews"], storage["localreviews"] = review.NewREST(reviews), review.NewLocalREST(reviews)
+	all := review.NewREST(reviews)
+	storage["reviews"], storage["localreviews"] = all, all.Local()
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = storage
 	if err := generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("install %s: %w", v1alpha1.GroupName, err)

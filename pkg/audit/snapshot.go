@@ -18,6 +18,7 @@ import (
 type Policies struct {
 	set          *policy.Set
 	kinds        map[schema.GroupKind]source.Kind
+	inventory    *source.Inventory
 	failedGroups map[string]error
 	namespaces   *objectCache
 	missing      []string
@@ -45,6 +46,7 @@ func (p *planner) publish(unknownKinds map[string]struct{}) {
 	p.a.policies.Store(&Policies{
 		set:          p.set,
 		kinds:        kinds,
+		inventory:    p.inventory,
 		failedGroups: p.inventory.FailedGroups,
 		namespaces:   p.namespaces,
 		missing:      slices.Sorted(maps.Keys(unknownKinds)),
@@ -76,4 +78,26 @@ func (p *Policies) Kind(gk schema.GroupKind) (kind policy.Kind, ok bool, err err
 		return policy.Kind{}, false, fmt.Errorf("the kinds of the API group %q are not known at the moment: %w", gk.Group, err)
 	}
 	return policy.Kind{}, false, nil
+}
+
+// Kinds returns the kinds of the source in the versions that are audited, those that
+// they are served in besides, and why those of some API groups are not known.
+func (p *Policies) Kinds() (preferred, others []policy.Kind, failedGroups map[string]error) {
+	for _, kind := range p.inventory.Kinds {
+		preferred = append(preferred, policy.Kind(kind))
+	}
+	for _, kind := range p.inventory.OtherVersions {
+		others = append(others, policy.Kind(kind))
+	}
+	return preferred, others, p.failedGroups
+}
+
+// Namespaces returns the names of the Namespaces that are known, sorted.
+func (p *Policies) Namespaces() []string {
+	var names []string
+	for _, obj := range p.namespaces.all() {
+		names = append(names, obj.GetName())
+	}
+	slices.Sort(names)
+	return names
 }

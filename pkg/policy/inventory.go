@@ -121,8 +121,11 @@ func NewInventory(objects []InventoryObjects, failed map[string]error) *Inventor
 // are kinds in their preferred versions, others the further versions that these are
 // served in: those are only read where the version is named.
 func (s *Set) InventoryViews(preferred, others []Kind) []*InventoryView {
+	return s.inventoryViews(s.inventoryPrograms(), preferred, others)
+}
+
+func (s *Set) inventoryViews(programs []*regoProgram, preferred, others []Kind) []*InventoryView {
 	var views []*InventoryView
-	programs := s.inventoryPrograms()
 	add := func(kind Kind, isPreferred bool) {
 		// A kind that is loaded for one program is there for all of them.
 		reads, wanted := &paths.Tree{}, false

@@ -10,8 +10,7 @@ import (
 
 const (
 	memoShards = 16
-	// memoBytes bounds the memory of a memo, about. Half of it is for what was used
-	// since the last time that half was full.
+	// memoBytes bounds the memory of the memo of installed policies, about.
 	memoBytes = 64 << 20
 	// memoKeyBytes is the length of a projection's key from which a key is replaced by its hash.
 	memoKeyBytes = 256
@@ -24,8 +23,11 @@ const (
 // object of which only the status has changed. It forgets what was not asked for the
 // longest. Messages have placeholders for the texts that programs only show.
 type memo struct {
-	seed   maphash.Seed
-	shards [memoShards]memoShard
+	seed maphash.Seed
+	// shardBytes bounds the memory of a shard, about. Half of it is for what was used
+	// since the last time that half was full.
+	shardBytes int
+	shards     [memoShards]memoShard
 	// constraints is how many have been told apart so far.
 	constraints atomic.Uint64
 }
@@ -38,7 +40,10 @@ type memoShard struct {
 	bytes int
 }
 
-func newMemo() *memo { return &memo{seed: maphash.MakeSeed()} }
+// newMemo returns a memo that takes about as much memory.
+func newMemo(bytes int) *memo {
+	return &memo{seed: maphash.MakeSeed(), shardBytes: bytes / memoShards}
+}
 
 // Tags in front of the keys of projections: those that are as they are, and hashes.
 const (
@@ -74,7 +79,7 @@ func (m *memo) get(key []byte) (violations []Violation, ok bool) {
 		return violations, true
 	}
 	if violations, ok = s.old[string(key)]; ok {
-		s.put(string(key), violations)
+		s.put(string(key), violations, m.shardBytes)
 	}
 	return violations, ok
 }
@@ -83,19 +88,19 @@ func (m *memo) put(key []byte, violations []Violation) {
 	s := m.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.put(string(key), violations)
+	s.put(string(key), violations, m.shardBytes)
 }
 
-// put enters what was said; the caller holds mu.
-func (s *memoShard) put(key string, violations []Violation) {
+// put enters what was said, in a shard of a size; the caller holds mu.
+func (s *memoShard) put(key string, violations []Violation, limit int) {
 	size := memoEntryBytes + len(key)
 	for i := range violations {
 		size += memoEntryBytes + len(violations[i].Message) + len(violations[i].Details)
 	}
-	if size > memoBytes/memoShards/8 {
+	if size > limit/8 {
 		return
 	}
-	if s.bytes+size > memoBytes/memoShards/2 {
+	if s.bytes+size > limit/2 {
 		s.old, s.recent, s.bytes = s.recent, nil, 0
 	}
 	if s.recent == nil {

@@ -8,7 +8,7 @@ import (
 )
 
 func TestMemo(t *testing.T) {
-	m := newMemo()
+	m := newMemo(memoBytes)
 	said := []Violation{{Message: "bad"}}
 	key := memoKey(nil, 1, []byte("projection"))
 	if _, ok := m.get(key); ok {
@@ -36,7 +36,7 @@ func TestMemoKeysAreShort(t *testing.T) {
 
 // The memo forgets, but not what is used.
 func TestMemoIsBounded(t *testing.T) {
-	m := newMemo()
+	m := newMemo(memoBytes)
 	used := memoKey(nil, 1, []byte("used"))
 	m.put(used, []Violation{{Message: "used"}})
 	message := strings.Repeat("x", 1000)

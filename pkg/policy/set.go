@@ -56,6 +56,7 @@ type Set struct {
 	// synced are the kinds that SyncSets and the Config name, sorted.
 	synced     []schema.GroupVersionKind
 	exclusions *exclusions
+	inputs     Inputs
 }
 
 // ParamKinds returns the kinds whose objects the bindings of ValidatingAdmissionPolicies
@@ -97,7 +98,7 @@ type compiled struct {
 // be nil, has as well are taken from there, with what is remembered of them.
 func Compile(ctx context.Context, in Inputs, previous *Set) *Set {
 	templates := compileTemplates(ctx, in.Templates, in.AllowNet, previous)
-	set := &Set{templates: map[string]*template{}, memo: newMemo()}
+	set := &Set{templates: map[string]*template{}, memo: newMemo(memoBytes), inputs: in}
 	known := map[string]*Constraint{}
 	if previous != nil {
 		set.memo = previous.memo

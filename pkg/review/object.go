@@ -49,6 +49,7 @@ func (e *evaluation) decode() ([]subject, field.ErrorList) {
 	}
 	var subjects []subject
 	switch operation := operationOf(e.Spec); {
+	case e.Spec.Scope != nil:
 	case e.Spec.Resource != nil:
 		s, problem := e.live(operation)
 		if problem != nil {

@@ -23,9 +23,9 @@ func TestInvalid(t *testing.T) {
 		many.WriteString("\n- " + goodPod)
 	}
 	for _, test := range []struct{ spec, want string }{
-		{"{}", "spec: Invalid value: 0: a review needs exactly one of object, objects and resource"},
-		{"object: null", "spec: Invalid value: 0: a review needs exactly one of object, objects and resource"},
-		{"object: " + goodPod + "\nobjects: [" + goodPod + "]", "spec: Invalid value: 2: a review needs exactly one of object, objects and resource"},
+		{"{}", "spec: Invalid value: 0: a review needs exactly one of object, objects, resource and scope"},
+		{"object: null", "spec: Invalid value: 0: a review needs exactly one of object, objects, resource and scope"},
+		{"object: " + goodPod + "\nobjects: [" + goodPod + "]", "spec: Invalid value: 2: a review needs exactly one of object, objects, resource and scope"},
 		{"operation: DELETE\nobject: " + goodPod, "spec.object: Forbidden: what a DELETE removes is its oldObject"},
 		{"operation: DELETE\nobjects: [" + goodPod + "]", "spec.objects: Forbidden: what a DELETE removes is its oldObject"},
 		{"operation: DELETE", "spec: Invalid value: 0: a review needs exactly one of oldObject and resource"},

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,11 +27,24 @@ type world struct {
 	missing    []string
 	namespaces map[string]*unstructured.Unstructured
 	failing    error
+	// others are further versions of kinds, groups fail.
+	others []policy.Kind
+	groups map[string]error
 }
 
 func (w *world) Set() *policy.Set                                 { return w.set }
 func (w *world) Missing() []string                                { return w.missing }
 func (w *world) Namespace(name string) *unstructured.Unstructured { return w.namespaces[name] }
+
+func (w *world) Namespaces() []string { return slices.Sorted(maps.Keys(w.namespaces)) }
+
+func (w *world) Kinds() (preferred, others []policy.Kind, failed map[string]error) {
+	for _, gk := range []schema.GroupKind{{Kind: "Pod"}, {Kind: "ConfigMap"}, {Kind: "Namespace"}, {Group: "apps", Kind: "Deployment"}} {
+		kind, _, _ := w.Kind(gk)
+		preferred = append(preferred, kind)
+	}
+	return preferred, w.others, w.groups
+}
 
 func (w *world) Kind(gk schema.GroupKind) (policy.Kind, bool, error) {
 	namespaced, ok := map[schema.GroupKind]bool{

@@ -20,6 +20,8 @@ const maxConstraints = 100
 func Validate(spec *v1alpha1.ReviewSpec) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validateOperation(path, spec)
+	errs = append(errs, validateCandidates(path, spec)...)
+	errs = append(errs, validateScope(path.Child("scope"), spec.Scope)...)
 	if n := len(spec.Objects); n > MaxObjects {
 		errs = append(errs, field.TooMany(path.Child("objects"), n, MaxObjects))
 	}
@@ -59,13 +61,13 @@ func validateOperation(path *field.Path, spec *v1alpha1.ReviewSpec) field.ErrorL
 	}
 	object, old := !empty(spec.Object), !empty(spec.OldObject)
 	given := 0
-	for _, is := range []bool{object, len(spec.Objects) > 0, spec.Resource != nil, operation == v1alpha1.ReviewDelete && old} {
+	for _, is := range []bool{object, len(spec.Objects) > 0, spec.Resource != nil, spec.Scope != nil, operation == v1alpha1.ReviewDelete && old} {
 		if is {
 			given++
 		}
 	}
 	if given != 1 {
-		what := "exactly one of object, objects and resource"
+		what := "exactly one of object, objects, resource and scope"
 		if operation == v1alpha1.ReviewDelete {
 			what = "exactly one of oldObject and resource"
 		}
@@ -75,6 +77,14 @@ func validateOperation(path *field.Path, spec *v1alpha1.ReviewSpec) field.ErrorL
 		if is {
 			errs = append(errs, field.Forbidden(path.Child(name), why))
 		}
+	}
+	if spec.Scope != nil {
+		const why = "objects that exist are judged as the audit does, which is not as part of a request; leave it out"
+		forbid(spec.Operation != "", "operation", why)
+		forbid(old, "oldObject", why)
+		forbid(spec.UserInfo != nil, "userInfo", why)
+		forbid(spec.Explain, "explain", "with a scope only what was found is listed; name an object to have it explained")
+		return errs
 	}
 	switch operation {
 	case v1alpha1.ReviewCreate:

@@ -68,7 +68,7 @@ func (e *evaluation) verdict(s *subject, of *implied, v *policy.Verdict, result 
 	out := v1alpha1.ReviewVerdict{
 		Index:              int32(s.index),
 		Resource:           referenceTo(s.judged()),
-		Constraint:         v1alpha1.ConstraintReference{Engine: v1alpha1.Engine(c.ID.Engine), Kind: c.ID.Kind, Name: c.ID.Name, UID: c.UID, Generation: c.Generation},
+		Constraint:         constraintReference(c),
 		EnforcementAction:  v.EnforcementAction,
 		EnforcementActions: v.ActionsAt(e.point),
 		Result:             result,
@@ -109,10 +109,22 @@ func (e *evaluation) text(v *v1alpha1.ReviewVerdict, message string) string {
 	}
 	if len(message) > limit {
 		v.Truncated = true
-		message = strings.ToValidUTF8(message[:limit], "")
+		message = cut(message, limit)
 	}
 	e.budget -= len(message)
 	return message
+}
+
+// cut returns at most limit bytes of a text.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "")
+}
+
+func constraintReference(c *policy.Constraint) v1alpha1.ConstraintReference {
+	return v1alpha1.ConstraintReference{Engine: v1alpha1.Engine(c.ID.Engine), Kind: c.ID.Kind, Name: c.ID.Name, UID: c.UID, Generation: c.Generation}
 }
 
 func referenceTo(obj *unstructured.Unstructured) v1alpha1.ResourceReference {

@@ -62,6 +62,13 @@ func (p *policies) Kind(gk schema.GroupKind) (policy.Kind, bool, error) {
 	return policy.Kind{GroupVersionKind: gk.WithVersion("v1"), Resource: "pods", Namespaced: true}, gk.Kind == "Pod", nil
 }
 
+func (p *policies) Kinds() (preferred, others []policy.Kind, failed map[string]error) {
+	kind, _, _ := p.Kind(schema.GroupKind{Kind: "Pod"})
+	return []policy.Kind{kind}, nil, nil
+}
+
+func (p *policies) Namespaces() []string { return []string{"a", "b"} }
+
 func (s *server) reviews() review.Backend {
 	return review.Backend{
 		Policies: func() (engine.Policies, error) {
@@ -72,6 +79,28 @@ func (s *server) reviews() review.Backend {
 		},
 		Read: func(_ context.Context, kind policy.Kind, _, name string) (*unstructured.Unstructured, error) {
 			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: kind.Resource}, name)
+		},
+		// Pods one to three in a and b, the first of each with an owner, a Pod a page.
+		List: func(_ context.Context, _ policy.Kind, namespace, _ string, page func([]*unstructured.Unstructured) error) error {
+			for _, in := range []string{"a", "b"} {
+				for n, name := range []string{"one", "two", "three"} {
+					labels := ""
+					if n == 0 {
+						labels = `"owner":"me"`
+					}
+					obj := &unstructured.Unstructured{}
+					if err := obj.UnmarshalJSON([]byte(podNamed(in, name, labels))); err != nil {
+						return err
+					}
+					if namespace != "" && namespace != in {
+						continue
+					}
+					if err := page([]*unstructured.Unstructured{obj}); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
 		},
 	}
 }
@@ -187,7 +216,7 @@ func TestReviewsThatAreWrong(t *testing.T) {
 	}{
 		"unknown kind":     {wrap(`{"object":{"apiVersion":"shop.example/v1","kind":"Offer","metadata":{"name":"o"}}}`), 422, `spec.object.kind: Invalid value: \"Offer\": the cluster has no kind Offer in shop.example/v1`},
 		"no kind":          {wrap(`{"object":{"metadata":{"name":"o"}}}`), 422, "spec.object.apiVersion: Required value"},
-		"nothing":          {wrap(`{}`), 422, "exactly one of object, objects and resource"},
+		"nothing":          {wrap(`{}`), 422, "exactly one of object, objects, resource and scope"},
 		"too many objects": {wrap(`{"objects":[` + many + `]}`), 422, "spec.objects: Too many: 101: must have at most 100 items"},
 		"3 MB of object":   {wrap(`{"object":` + podNamed("a", "p", `"a":"`+strings.Repeat("x", 3<<20)+`"`) + `}`), 413, "limit is 3145728"},
 		"nested deeply":    {wrap(`{"object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + `}}`), 400, "exceeded max depth"},

@@ -159,7 +159,7 @@ func TestReviews(t *testing.T) {
 			{"object: {apiVersion: v1, kind: ConfigMap, metadata: {name: o}, data: {x: " + strings.Repeat("x", 3<<20) + "}}", "limit is 3145728"},
 			{"objects: [" + many + "]", "spec.objects: Too many: 101: must have at most 100 items"},
 			{"operation: CONNECT, " + object, "spec.operation: Unsupported value"},
-			{"", "exactly one of object, objects and resource"},
+			{"", "exactly one of object, objects, resource and scope"},
 			{"unknown: 7, " + object, "unknown field"},
 		} {
 			refused(t, cp.AdminKubeconfig, review("", test.spec), test.want)

@@ -46,8 +46,8 @@ type LocalReview struct {
 	Status ReviewStatus `json:"status,omitempty"`
 }
 
-// ReviewSpec is what is asked. Exactly one of object, objects and resource is given; in
-// a DELETE, oldObject may be instead.
+// ReviewSpec is what is asked. Exactly one of object, objects, resource and scope is
+// given; in a DELETE, oldObject may be instead.
 type ReviewSpec struct {
 	// object to judge. One of a namespaced kind that is in no namespace is taken for one
 	// in the namespace default.
@@ -61,6 +61,22 @@ type ReviewSpec struct {
 	// In an UPDATE and a DELETE it is the old object as well.
 	// +optional
 	Resource *ReviewResource `json:"resource,omitempty"`
+	// scope asks about the objects that exist, as the audit judges them: what a policy
+	// would find. The answer counts, and lists the first findings.
+	// +optional
+	Scope *ReviewScope `json:"scope,omitempty"`
+	// candidatePolicies are policies that are not installed, to judge by in this review
+	// only: ConstraintTemplates, constraints, ValidatingAdmissionPolicies, their bindings
+	// and params, and ExpansionTemplates, at most 100. One takes the place of the
+	// installed one of its name; constraints of a template that is given, and bindings of
+	// a policy, are judged by too if they are installed. It takes the right to create the
+	// subresource candidates.
+	// +optional
+	// +listType=atomic
+	CandidatePolicies []runtime.RawExtension `json:"candidatePolicies,omitempty"`
+	// withInstalled judges by the installed policies too if there are candidatePolicies.
+	// +optional
+	WithInstalled bool `json:"withInstalled,omitempty"`
 	// oldObject is what an UPDATE replaces or a DELETE removes.
 	// +optional
 	OldObject *runtime.RawExtension `json:"oldObject,omitempty"`
@@ -117,6 +133,36 @@ type ReviewResource struct {
 	Name string `json:"name"`
 }
 
+// ReviewScope selects objects that exist. Objects that who asks may not list are left
+// out, and named in the answer.
+type ReviewScope struct {
+	// kinds of the objects: those that the constraints select, by default.
+	// +optional
+	// +listType=atomic
+	Kinds []ReviewKind `json:"kinds,omitempty"`
+	// namespaces of the objects, at most 100: all, by default. With them, objects of kinds
+	// that are in no namespace are left out.
+	// +optional
+	// +listType=set
+	Namespaces []string `json:"namespaces,omitempty"`
+	// labelSelector of the objects: any, by default.
+	// +optional
+	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
+	// limit is how many findings are listed: 100 by default, 1000 at most. All are
+	// counted.
+	// +optional
+	Limit *int32 `json:"limit,omitempty"`
+}
+
+// ReviewKind is a kind of objects, in any version.
+type ReviewKind struct {
+	// apiGroup of the kind, empty for the core group.
+	// +optional
+	APIGroup string `json:"apiGroup,omitempty"`
+	// kind of the objects.
+	Kind string `json:"kind"`
+}
+
 // ReviewUser is who makes a request. Groups that every user is in are added as
 // impersonation does.
 type ReviewUser struct {
@@ -151,11 +197,12 @@ type ReviewConstraint struct {
 // ReviewStatus is the answer.
 type ReviewStatus struct {
 	// allowed is true if no constraint that denies fails, and none that denies could
-	// not be judged.
+	// not be judged; with a scope, only if the answer is complete as well.
 	Allowed bool `json:"allowed"`
 	// verdicts, one for each object and constraint, in the order of the objects and
 	// then of the constraints. Constraints that do not match have one only if it was
-	// asked to explain.
+	// asked to explain. With a scope, the first ones of fail, error and deferred, by kind,
+	// namespace and name.
 	// +optional
 	// +listType=atomic
 	Verdicts []ReviewVerdict `json:"verdicts,omitempty"`
@@ -167,6 +214,9 @@ type ReviewStatus struct {
 	Errors int64 `json:"errors"`
 	// deferred is the number of verdicts of deferred.
 	Deferred int64 `json:"deferred"`
+	// impact is the answer as to a scope.
+	// +optional
+	Impact *ReviewImpact `json:"impact,omitempty"`
 	// notes say what the answer does not consider, or takes for granted.
 	// +optional
 	// +listType=atomic
@@ -228,4 +278,101 @@ const (
 	ReviewDeferred ReviewResult = "deferred"
 	// ReviewNotMatched means that the constraint is not for the object.
 	ReviewNotMatched ReviewResult = "notMatched"
+)
+
+// ReviewImpact is what constraints say of the objects that exist.
+type ReviewImpact struct {
+	// complete is true if all objects of the scope were judged: notJudged is empty. There
+	// may be errors and deferred verdicts all the same.
+	Complete bool `json:"complete"`
+	// objects is how many were judged.
+	Objects int64 `json:"objects"`
+	// kinds of the objects, with what was found, by group and kind.
+	// +optional
+	// +listType=atomic
+	Kinds []ReviewCount `json:"kinds,omitempty"`
+	// counts by namespace and kind, where something was found, at most 1000.
+	// +optional
+	// +listType=atomic
+	Counts []ReviewCount `json:"counts,omitempty"`
+	// constraints that the objects were judged by.
+	// +optional
+	// +listType=atomic
+	Constraints []ReviewConstraintCount `json:"constraints,omitempty"`
+	// notJudged are objects of the scope that were left out, at most 200 entries.
+	// +optional
+	// +listType=atomic
+	NotJudged []ReviewNotJudged `json:"notJudged,omitempty"`
+}
+
+// ReviewTotals count what was found. All but failedObjects are numbers of verdicts.
+type ReviewTotals struct {
+	// failedObjects is the number of objects that at least one constraint says fail of.
+	FailedObjects int64 `json:"failedObjects"`
+	// failed is the number of verdicts of fail.
+	Failed int64 `json:"failed"`
+	// errors is the number of verdicts of error.
+	Errors int64 `json:"errors"`
+	// deferred is the number of verdicts of deferred.
+	Deferred int64 `json:"deferred"`
+}
+
+// ReviewCount counts what was found of a kind, or of a kind in a namespace.
+type ReviewCount struct {
+	// namespace of the objects, empty for all of them and for those that are in none.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// apiGroup of the kind, empty for the core group.
+	// +optional
+	APIGroup string `json:"apiGroup,omitempty"`
+	// kind of the objects.
+	Kind string `json:"kind"`
+	// objects is how many were judged.
+	Objects int64 `json:"objects"`
+
+	ReviewTotals `json:",inline"`
+}
+
+// ReviewConstraintCount counts what a constraint found.
+type ReviewConstraintCount struct {
+	// constraint that the objects were judged by.
+	Constraint ConstraintReference `json:"constraint"`
+	// enforcementActions are those at the enforcement point, sorted.
+	// +optional
+	// +listType=set
+	EnforcementActions []string `json:"enforcementActions,omitempty"`
+	// evaluated is the number of verdicts of pass, fail and error.
+	Evaluated int64 `json:"evaluated"`
+
+	ReviewTotals `json:",inline"`
+}
+
+// ReviewNotJudged names objects that were not judged, and why.
+type ReviewNotJudged struct {
+	// apiGroup of the kind, empty for the core group.
+	// +optional
+	APIGroup string `json:"apiGroup,omitempty"`
+	// kind of the objects, empty for all of the group.
+	// +optional
+	Kind string `json:"kind,omitempty"`
+	// namespace of the objects, empty if it is not one only.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// reason in a word.
+	Reason ReviewNotJudgedReason `json:"reason"`
+	// message says why.
+	Message string `json:"message"`
+}
+
+// ReviewNotJudgedReason says why objects were not judged.
+// +enum
+type ReviewNotJudgedReason string
+
+const (
+	// NotJudgedForbidden means that who asks may not list them.
+	NotJudgedForbidden ReviewNotJudgedReason = "Forbidden"
+	// NotJudgedUnlisted means that the server cannot list them, or not all of them.
+	NotJudgedUnlisted ReviewNotJudgedReason = "Unlisted"
+	// NotJudgedDeadline means that the time of the request was up.
+	NotJudgedDeadline ReviewNotJudgedReason = "Deadline"
 )

@@ -144,8 +144,38 @@ func (in ReviewConstraint) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewConstraintCount) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewConstraintCount"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewCount) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewCount"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewImpact) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewImpact"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewKind) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewKind"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewNotJudged) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewNotJudged"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ReviewResource) OpenAPIModelName() string {
 	return "io.example.policy.v1alpha1.ReviewResource"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewScope) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewScope"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
@@ -156,6 +186,11 @@ func (in ReviewSpec) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ReviewStatus) OpenAPIModelName() string {
 	return "io.example.policy.v1alpha1.ReviewStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReviewTotals) OpenAPIModelName() string {
+	return "io.example.policy.v1alpha1.ReviewTotals"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

@@ -104,6 +104,7 @@ type runnableSource interface {
 	source.Source
 	Run(ctx context.Context) error
 	Get(ctx context.Context, kind source.Kind, namespace, name string) (*unstructured.Unstructured, error)
+	List(ctx context.Context, kind source.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error
 }
 
 // run runs the server until ctx is done.
@@ -217,6 +218,9 @@ func reviews(opts *options.Options, auditor *audit.Auditor, src runnableSource) 
 		},
 		Read: func(ctx context.Context, kind policy.Kind, namespace, name string) (*unstructured.Unstructured, error) {
 			return src.Get(ctx, source.Kind(kind), namespace, name)
+		},
+		List: func(ctx context.Context, kind policy.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error {
+			return src.List(ctx, source.Kind(kind), namespace, selector, page)
 		},
 		// The authorizer of a server without a cluster knows nothing of anybody else.
 		AskAuthorizer: !isDir,

@@ -99,9 +99,16 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.ResultTotals{}.OpenAPIModelName():           schema_policy_apiserver_apis_policy_v1alpha1_ResultTotals(ref),
 		v1alpha1.Review{}.OpenAPIModelName():                 schema_policy_apiserver_apis_policy_v1alpha1_Review(ref),
 		v1alpha1.ReviewConstraint{}.OpenAPIModelName():       schema_policy_apiserver_apis_policy_v1alpha1_ReviewConstraint(ref),
+		v1alpha1.ReviewConstraintCount{}.OpenAPIModelName():  schema_policy_apiserver_apis_policy_v1alpha1_ReviewConstraintCount(ref),
+		v1alpha1.ReviewCount{}.OpenAPIModelName():            schema_policy_apiserver_apis_policy_v1alpha1_ReviewCount(ref),
+		v1alpha1.ReviewImpact{}.OpenAPIModelName():           schema_policy_apiserver_apis_policy_v1alpha1_ReviewImpact(ref),
+		v1alpha1.ReviewKind{}.OpenAPIModelName():             schema_policy_apiserver_apis_policy_v1alpha1_ReviewKind(ref),
+		v1alpha1.ReviewNotJudged{}.OpenAPIModelName():        schema_policy_apiserver_apis_policy_v1alpha1_ReviewNotJudged(ref),
 		v1alpha1.ReviewResource{}.OpenAPIModelName():         schema_policy_apiserver_apis_policy_v1alpha1_ReviewResource(ref),
+		v1alpha1.ReviewScope{}.OpenAPIModelName():            schema_policy_apiserver_apis_policy_v1alpha1_ReviewScope(ref),
 		v1alpha1.ReviewSpec{}.OpenAPIModelName():             schema_policy_apiserver_apis_policy_v1alpha1_ReviewSpec(ref),
 		v1alpha1.ReviewStatus{}.OpenAPIModelName():           schema_policy_apiserver_apis_policy_v1alpha1_ReviewStatus(ref),
+		v1alpha1.ReviewTotals{}.OpenAPIModelName():           schema_policy_apiserver_apis_policy_v1alpha1_ReviewTotals(ref),
 		v1alpha1.ReviewUser{}.OpenAPIModelName():             schema_policy_apiserver_apis_policy_v1alpha1_ReviewUser(ref),
 		v1alpha1.ReviewVerdict{}.OpenAPIModelName():          schema_policy_apiserver_apis_policy_v1alpha1_ReviewVerdict(ref),
 		v1alpha1.RunProblem{}.OpenAPIModelName():             schema_policy_apiserver_apis_policy_v1alpha1_RunProblem(ref),
@@ -4699,6 +4706,349 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ReviewConstraint(ref common.Re
 	}
 }
 
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewConstraintCount(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewConstraintCount counts what a constraint found.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"constraint": {
+						SchemaProps: spec.SchemaProps{
+							Description: "constraint that the objects were judged by.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ConstraintReference{}.OpenAPIModelName()),
+						},
+					},
+					"enforcementActions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "enforcementActions are those at the enforcement point, sorted.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"evaluated": {
+						SchemaProps: spec.SchemaProps{
+							Description: "evaluated is the number of verdicts of pass, fail and error.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"failedObjects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "failedObjects is the number of objects that at least one constraint says fail of.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"failed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "failed is the number of verdicts of fail.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"errors": {
+						SchemaProps: spec.SchemaProps{
+							Description: "errors is the number of verdicts of error.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"deferred": {
+						SchemaProps: spec.SchemaProps{
+							Description: "deferred is the number of verdicts of deferred.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"constraint", "evaluated", "failedObjects", "failed", "errors", "deferred"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ConstraintReference{}.OpenAPIModelName()},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewCount(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewCount counts what was found of a kind, or of a kind in a namespace.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "namespace of the objects, empty for all of them and for those that are in none.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiGroup": {
+						SchemaProps: spec.SchemaProps{
+							Description: "apiGroup of the kind, empty for the core group.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "kind of the objects.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"objects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "objects is how many were judged.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"failedObjects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "failedObjects is the number of objects that at least one constraint says fail of.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"failed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "failed is the number of verdicts of fail.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"errors": {
+						SchemaProps: spec.SchemaProps{
+							Description: "errors is the number of verdicts of error.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"deferred": {
+						SchemaProps: spec.SchemaProps{
+							Description: "deferred is the number of verdicts of deferred.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"kind", "objects", "failedObjects", "failed", "errors", "deferred"},
+			},
+		},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewImpact(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewImpact is what constraints say of the objects that exist.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"complete": {
+						SchemaProps: spec.SchemaProps{
+							Description: "complete is true if all objects of the scope were judged: notJudged is empty. There may be errors and deferred verdicts all the same.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"objects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "objects is how many were judged.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"kinds": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "kinds of the objects, with what was found, by group and kind.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ReviewCount{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"counts": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "counts by namespace and kind, where something was found, at most 1000.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ReviewCount{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"constraints": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "constraints that the objects were judged by.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ReviewConstraintCount{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"notJudged": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "notJudged are objects of the scope that were left out, at most 200 entries.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ReviewNotJudged{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"complete", "objects"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ReviewConstraintCount{}.OpenAPIModelName(), v1alpha1.ReviewCount{}.OpenAPIModelName(), v1alpha1.ReviewNotJudged{}.OpenAPIModelName()},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewKind(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewKind is a kind of objects, in any version.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiGroup": {
+						SchemaProps: spec.SchemaProps{
+							Description: "apiGroup of the kind, empty for the core group.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "kind of the objects.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"kind"},
+			},
+		},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewNotJudged(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewNotJudged names objects that were not judged, and why.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiGroup": {
+						SchemaProps: spec.SchemaProps{
+							Description: "apiGroup of the kind, empty for the core group.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "kind of the objects, empty for all of the group.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "namespace of the objects, empty if it is not one only.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "reason in a word.\n\nPossible enum values:\n - `\"Deadline\"` means that the time of the request was up.\n - `\"Forbidden\"` means that who asks may not list them.\n - `\"Unlisted\"` means that the server cannot list them, or not all of them.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Deadline", "Forbidden", "Unlisted"},
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "message says why.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"reason", "message"},
+			},
+		},
+	}
+}
+
 func schema_policy_apiserver_apis_policy_v1alpha1_ReviewResource(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -4744,11 +5094,76 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ReviewResource(ref common.Refe
 	}
 }
 
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewScope(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewScope selects objects that exist. Objects that who asks may not list are left out, and named in the answer.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kinds": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "kinds of the objects: those that the constraints select, by default.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ReviewKind{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"namespaces": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "namespaces of the objects, at most 100: all, by default. With them, objects of kinds that are in no namespace are left out.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"labelSelector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "labelSelector of the objects: any, by default.",
+							Ref:         ref(v1.LabelSelector{}.OpenAPIModelName()),
+						},
+					},
+					"limit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "limit is how many findings are listed: 100 by default, 1000 at most. All are counted.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.LabelSelector{}.OpenAPIModelName(), v1alpha1.ReviewKind{}.OpenAPIModelName()},
+	}
+}
+
 func schema_policy_apiserver_apis_policy_v1alpha1_ReviewSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ReviewSpec is what is asked. Exactly one of object, objects and resource is given; in a DELETE, oldObject may be instead.",
+				Description: "ReviewSpec is what is asked. Exactly one of object, objects, resource and scope is given; in a DELETE, oldObject may be instead.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"object": {
@@ -4779,6 +5194,37 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ReviewSpec(ref common.Referenc
 						SchemaProps: spec.SchemaProps{
 							Description: "resource refers to an object that exists. Who asks must have the right to get it. In an UPDATE and a DELETE it is the old object as well.",
 							Ref:         ref(v1alpha1.ReviewResource{}.OpenAPIModelName()),
+						},
+					},
+					"scope": {
+						SchemaProps: spec.SchemaProps{
+							Description: "scope asks about the objects that exist, as the audit judges them: what a policy would find. The answer counts, and lists the first findings.",
+							Ref:         ref(v1alpha1.ReviewScope{}.OpenAPIModelName()),
+						},
+					},
+					"candidatePolicies": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "candidatePolicies are policies that are not installed, to judge by in this review only: ConstraintTemplates, constraints, ValidatingAdmissionPolicies, their bindings and params, and ExpansionTemplates, at most 100. One takes the place of the installed one of its name; constraints of a template that is given, and bindings of a policy, are judged by too if they are installed. It takes the right to create the subresource candidates.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(runtime.RawExtension{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"withInstalled": {
+						SchemaProps: spec.SchemaProps{
+							Description: "withInstalled judges by the installed policies too if there are candidatePolicies.",
+							Type:        []string{"boolean"},
+							Format:      "",
 						},
 					},
 					"oldObject": {
@@ -4855,7 +5301,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ReviewSpec(ref common.Referenc
 			},
 		},
 		Dependencies: []string{
-			runtime.RawExtension{}.OpenAPIModelName(), v1alpha1.ReviewConstraint{}.OpenAPIModelName(), v1alpha1.ReviewResource{}.OpenAPIModelName(), v1alpha1.ReviewUser{}.OpenAPIModelName()},
+			runtime.RawExtension{}.OpenAPIModelName(), v1alpha1.ReviewConstraint{}.OpenAPIModelName(), v1alpha1.ReviewResource{}.OpenAPIModelName(), v1alpha1.ReviewScope{}.OpenAPIModelName(), v1alpha1.ReviewUser{}.OpenAPIModelName()},
 	}
 }
 
@@ -4868,7 +5314,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ReviewStatus(ref common.Refere
 				Properties: map[string]spec.Schema{
 					"allowed": {
 						SchemaProps: spec.SchemaProps{
-							Description: "allowed is true if no constraint that denies fails, and none that denies could not be judged.",
+							Description: "allowed is true if no constraint that denies fails, and none that denies could not be judged; with a scope, only if the answer is complete as well.",
 							Default:     false,
 							Type:        []string{"boolean"},
 							Format:      "",
@@ -4881,7 +5327,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ReviewStatus(ref common.Refere
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "verdicts, one for each object and constraint, in the order of the objects and then of the constraints. Constraints that do not match have one only if it was asked to explain.",
+							Description: "verdicts, one for each object and constraint, in the order of the objects and then of the constraints. Constraints that do not match have one only if it was asked to explain. With a scope, the first ones of fail, error and deferred, by kind, namespace and name.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -4924,6 +5370,12 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ReviewStatus(ref common.Refere
 							Format:      "int64",
 						},
 					},
+					"impact": {
+						SchemaProps: spec.SchemaProps{
+							Description: "impact is the answer as to a scope.",
+							Ref:         ref(v1alpha1.ReviewImpact{}.OpenAPIModelName()),
+						},
+					},
 					"notes": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -4961,7 +5413,53 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ReviewStatus(ref common.Refere
 			},
 		},
 		Dependencies: []string{
-			v1.Duration{}.OpenAPIModelName(), v1alpha1.ReviewVerdict{}.OpenAPIModelName()},
+			v1.Duration{}.OpenAPIModelName(), v1alpha1.ReviewImpact{}.OpenAPIModelName(), v1alpha1.ReviewVerdict{}.OpenAPIModelName()},
+	}
+}
+
+func schema_policy_apiserver_apis_policy_v1alpha1_ReviewTotals(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReviewTotals count what was found. All but failedObjects are numbers of verdicts.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"failedObjects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "failedObjects is the number of objects that at least one constraint says fail of.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"failed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "failed is the number of verdicts of fail.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"errors": {
+						SchemaProps: spec.SchemaProps{
+							Description: "errors is the number of verdicts of error.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"deferred": {
+						SchemaProps: spec.SchemaProps{
+							Description: "deferred is the number of verdicts of deferred.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"failedObjects", "failed", "errors", "deferred"},
+			},
+		},
 	}
 }
 

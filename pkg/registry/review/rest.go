@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -26,6 +27,8 @@ import (
 const (
 	// deadline of a review. A policy that does not end is stopped much earlier.
 	deadline = 20 * time.Second
+	// scopeDeadline is that of a review of a scope whose request has none.
+	scopeDeadline = 30 * time.Second
 	// notReadyRetrySeconds is when a client should ask again while policies are loaded.
 	notReadyRetrySeconds = 2
 )
@@ -36,6 +39,9 @@ type Backend struct {
 	Policies func() (engine.Policies, error)
 	// Read returns an object as it is. The error is one of the API.
 	Read func(ctx context.Context, kind policy.Kind, namespace, name string) (*unstructured.Unstructured, error)
+	// List hands over the objects of a kind as they are, page by page. namespace is empty
+	// for all, and so is selector, of labels. The error is one of the API, or that of page.
+	List func(ctx context.Context, kind policy.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error
 	// Authorizer knows what users may do.
 	Authorizer authorizer.UnconditionalAuthorizer
 	// AskAuthorizer lets ValidatingAdmissionPolicies ask the authorizer too.
@@ -49,6 +55,7 @@ type Backend struct {
 type REST struct {
 	backend Backend
 	local   bool
+	limits  *limiter
 }
 
 var (
@@ -59,10 +66,10 @@ var (
 )
 
 // NewREST returns the storage of reviews.
-func NewREST(backend Backend) *REST { return &REST{backend: backend} }
+func NewREST(backend Backend) *REST { return &REST{backend: backend, limits: newLimiter()} }
 
-// NewLocalREST returns the storage of localreviews.
-func NewLocalREST(backend Backend) *REST { return &REST{backend: backend, local: true} }
+// Local returns the storage of localreviews. They share the limits of the reviews.
+func (r *REST) Local() *REST { return &REST{backend: r.backend, local: true, limits: r.limits} }
 
 // New implements rest.Storage.
 func (r *REST) New() runtime.Object {
@@ -119,9 +126,20 @@ func (r *REST) answer(ctx context.Context, spec *v1alpha1.ReviewSpec, status *v1
 	if errs := engine.Validate(spec); len(errs) > 0 {
 		return r.invalid(errs)
 	}
-	ctx, cancel := context.WithTimeout(ctx, deadline)
+	requester, ok := genericapirequest.UserFrom(ctx)
+	if !ok {
+		return apierrors.NewInternalError(errNoUser)
+	}
+	if len(spec.CandidatePolicies) > 0 || spec.Scope != nil {
+		leave, err := r.enter(ctx, spec, requester, namespace)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout(ctx, spec))
 	defer cancel()
-	request := engine.Request{Spec: spec, Namespace: namespace, GuessKind: r.backend.GuessKind}
+	request := engine.Request{Spec: spec, Namespace: namespace, GuessKind: r.backend.GuessKind, Reader: newReader(r, requester)}
 	if r.backend.AskAuthorizer {
 		request.Authorizer = r.backend.Authorizer
 	}
@@ -146,6 +164,32 @@ func (r *REST) answer(ctx context.Context, spec *v1alpha1.ReviewSpec, status *v1
 		v1alpha1.GroupName+"/review-allowed", strconv.FormatBool(answer.Allowed),
 		v1alpha1.GroupName+"/policy-digest", answer.PolicyDigest)
 	return nil
+}
+
+// enter lets a review with candidates or a scope in. The programs of candidates run in
+// this server, so that it takes a right to bring some.
+func (r *REST) enter(ctx context.Context, spec *v1alpha1.ReviewSpec, requester user.Info, namespace string) (leave func(), err error) {
+	if len(spec.CandidatePolicies) > 0 {
+		if err := r.authorize(ctx, authorizer.AttributesRecord{
+			User: requester, Verb: "create", ResourceRequest: true,
+			APIGroup: v1alpha1.GroupName, APIVersion: v1alpha1.SchemeGroupVersion.Version, Resource: r.GetSingularName() + "s", Subresource: "candidates", Namespace: namespace,
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return r.limits.enter(requester.GetName())
+}
+
+// timeout of a review: of a scope, what the request has less some for the answer, because
+// it is a part of one if the time is up.
+func timeout(ctx context.Context, spec *v1alpha1.ReviewSpec) time.Duration {
+	if spec.Scope == nil {
+		return deadline
+	}
+	if end, ok := ctx.Deadline(); ok {
+		return time.Until(end) * 9 / 10
+	}
+	return scopeDeadline
 }
 
 func (r *REST) invalid(errs field.ErrorList) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ type world struct {
 	// asked are those that were asked for, read the objects that were read.
 	asked, read []string
 	authorizing error
+	mu          sync.Mutex // protects asked
 }
 
 const policies = `
@@ -94,6 +96,16 @@ func (w *world) Kind(gk schema.GroupKind) (policy.Kind, bool, error) {
 	return policy.Kind{GroupVersionKind: gk.WithVersion("v1"), Resource: strings.ToLower(gk.Kind) + "s", Namespaced: namespaced}, ok && gk.Group == "", nil
 }
 
+func (w *world) Kinds() (preferred, others []policy.Kind, failed map[string]error) {
+	for _, name := range []string{"Node", "Pod"} {
+		kind, _, _ := w.Kind(schema.GroupKind{Kind: name})
+		preferred = append(preferred, kind)
+	}
+	return preferred, nil, nil
+}
+
+func (w *world) Namespaces() []string { return []string{"other", "shop"} }
+
 func (w *world) backend() Backend {
 	return Backend{
 		Policies: func() (engine.Policies, error) {
@@ -111,11 +123,27 @@ func (w *world) backend() Backend {
 			obj.SetNamespace(namespace)
 			return obj, nil
 		},
+		List: func(_ context.Context, kind policy.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error {
+			w.read = append(w.read, fmt.Sprintf("%s in %q by %q", kind.Resource, namespace, selector))
+			var objects []*unstructured.Unstructured
+			for _, name := range []string{"other", "shop"} {
+				obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind.Kind, "metadata": map[string]any{"name": "p"}}}
+				if kind.Namespaced {
+					obj.SetNamespace(name)
+				}
+				if namespace == "" || namespace == name {
+					objects = append(objects, obj)
+				}
+			}
+			return page(objects)
+		},
 		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			if a.GetUser().GetName() != "alice" || !a.IsResourceRequest() {
 				return authorizer.DecisionDeny, "", errors.New("asked about somebody else")
 			}
 			right := fmt.Sprintf("%s %s/%s/%s %s/%s", a.GetVerb(), a.GetAPIGroup(), a.GetResource(), a.GetSubresource(), a.GetNamespace(), a.GetName())
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			w.asked = append(w.asked, right)
 			if w.granted[right] {
 				return authorizer.DecisionAllow, "", nil
@@ -129,34 +157,41 @@ func (w *world) backend() Backend {
 // first message of the answer, or its status.
 func (w *world) create(t *testing.T, namespace, spec string) (string, error) {
 	t.Helper()
-	ctx := genericapirequest.WithUser(context.Background(), &user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"dev", "system:authenticated"}})
-	var s v1alpha1.ReviewSpec
-	if err := yaml.UnmarshalStrict([]byte(spec), &s); err != nil {
-		t.Fatal(err)
-	}
-	var status v1alpha1.ReviewStatus
-	meta := metav1.ObjectMeta{Name: "mine", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}}
-	if namespace == "" {
-		out, err := NewREST(w.backend()).Create(ctx, &v1alpha1.Review{ObjectMeta: meta, Spec: s}, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-		if err != nil {
-			return "", err
-		}
-		answer := out.(*v1alpha1.Review)
-		if answer.Name != "mine" || answer.ManagedFields != nil {
-			t.Errorf("metadata: %v", answer.ObjectMeta)
-		}
-		status = answer.Status
-	} else {
-		out, err := NewLocalREST(w.backend()).Create(genericapirequest.WithNamespace(ctx, namespace), &v1alpha1.LocalReview{ObjectMeta: meta, Spec: s}, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
-		if err != nil {
-			return "", err
-		}
-		status = out.(*v1alpha1.LocalReview).Status
+	status, err := w.status(t, namespace, spec)
+	if err != nil {
+		return "", err
 	}
 	if status.Allowed || len(status.Verdicts) != 1 {
 		t.Fatalf("status: %+v", status)
 	}
 	return status.Verdicts[0].Violations[0].Message, nil
+}
+
+// status is the whole answer.
+func (w *world) status(t *testing.T, namespace, spec string) (status v1alpha1.ReviewStatus, err error) {
+	t.Helper()
+	ctx := genericapirequest.WithUser(context.Background(), &user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"dev", "system:authenticated"}})
+	var s v1alpha1.ReviewSpec
+	if err := yaml.UnmarshalStrict([]byte(spec), &s); err != nil {
+		t.Fatal(err)
+	}
+	meta := metav1.ObjectMeta{Name: "mine", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}}
+	if namespace == "" {
+		out, err := NewREST(w.backend()).Create(ctx, &v1alpha1.Review{ObjectMeta: meta, Spec: s}, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+		if err != nil {
+			return status, err
+		}
+		answer := out.(*v1alpha1.Review)
+		if answer.Name != "mine" || answer.ManagedFields != nil {
+			t.Errorf("metadata: %v", answer.ObjectMeta)
+		}
+		return answer.Status, nil
+	}
+	out, err := NewREST(w.backend()).Local().Create(genericapirequest.WithNamespace(ctx, namespace), &v1alpha1.LocalReview{ObjectMeta: meta, Spec: s}, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	if err != nil {
+		return status, err
+	}
+	return out.(*v1alpha1.LocalReview).Status, nil
 }
 
 const pod = "object: {apiVersion: v1, kind: Pod, metadata: {name: p, namespace: shop}}\n"
@@ -298,7 +333,7 @@ func TestDeadline(t *testing.T) {
 
 // TestNothingIsKept: there are no methods to read, change or delete by.
 func TestNothingIsKept(t *testing.T) {
-	for _, storage := range []any{NewREST(Backend{}), NewLocalREST(Backend{})} {
+	for _, storage := range []any{NewREST(Backend{}), NewREST(Backend{}).Local()} {
 		for name, is := range map[string]bool{
 			"Getter":          implements[rest.Getter](storage),
 			"Lister":          implements[rest.Lister](storage),

@@ -183,12 +183,14 @@ func opaque(err error) error {
 
 // complete checks that an object can be identified, and adds its kind, which items
 // of lists do not have to have.
-func (l *listWatch) complete(obj *unstructured.Unstructured) error {
+func (l *listWatch) complete(obj *unstructured.Unstructured) error { return complete(l.kind, obj) }
+
+func complete(kind source.Kind, obj *unstructured.Unstructured) error {
 	if obj.Object == nil || obj.GetName() == "" {
-		return fmt.Errorf("the server sent an object of kind %s without a name", l.kind.GroupVersionKind)
+		return fmt.Errorf("the server sent an object of kind %s without a name", kind.GroupVersionKind)
 	}
 	if obj.GetKind() == "" || obj.GetAPIVersion() == "" {
-		obj.SetGroupVersionKind(l.kind.GroupVersionKind)
+		obj.SetGroupVersionKind(kind.GroupVersionKind)
 	}
 	return nil
 }

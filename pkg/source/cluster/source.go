@@ -2,10 +2,12 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -147,6 +149,47 @@ func (s *Source) Inventory(ctx context.Context) (*source.Inventory, error) {
 // error is the API server's.
 func (s *Source) Get(ctx context.Context, kind source.Kind, namespace, name string) (*unstructured.Unstructured, error) {
 	return s.dynamic.Resource(kind.GroupVersionResource()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// List hands over the objects of a kind as they are now, page by page, and keeps none of
+// them. namespace is empty for all, and so is selector, of labels. The error is the API
+// server's, or what page returns.
+func (s *Source) List(ctx context.Context, kind source.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error {
+	resource := s.dynamic.Resource(kind.GroupVersionResource()).Namespace(namespace)
+	opts := metav1.ListOptions{Limit: s.tuning.pageSize, LabelSelector: selector}
+	for {
+		list, err := resource.List(ctx, opts)
+		if rest := restOfExpired(err); rest != "" && opts.Continue != "" {
+			// The rest of the list as it is by now: each object is seen as it was at some
+			// moment, which is all that is asked for.
+			opts.Continue = rest
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		objects := make([]*unstructured.Unstructured, len(list.Items))
+		for i := range list.Items {
+			objects[i] = &unstructured.Unstructured{Object: list.Items[i].Object}
+			if err := complete(kind, objects[i]); err != nil {
+				return err
+			}
+		}
+		opts.Continue = list.GetContinue()
+		if err := page(objects); err != nil || opts.Continue == "" {
+			return err
+		}
+	}
+}
+
+// restOfExpired returns the token by which a list that has expired goes on, with what
+// there is by then.
+func restOfExpired(err error) string {
+	var status apierrors.APIStatus
+	if !isExpired(err) || !errors.As(err, &status) {
+		return ""
+	}
+	return status.Status().Continue
 }
 
 // Changed implements source.Source. Without Run it never gets a value.

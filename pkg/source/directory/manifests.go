@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -88,6 +89,50 @@ func (s *Source) Get(_ context.Context, kind source.Kind, namespace, name string
 		return nil, apierrors.NewNotFound(kind.GroupVersionResource().GroupResource(), name)
 	}
 	return o.render()
+}
+
+// pageSize is the number of objects in a page of List.
+const pageSize = 500
+
+// List hands over the objects of a kind as they are streamed, page by page. namespace is
+// empty for all, and so is selector, of labels. The error is one of the API, or what page
+// returns.
+func (s *Source) List(ctx context.Context, kind source.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error {
+	snap, _ := s.snapshot()
+	if snap.err != nil {
+		return apierrors.NewServiceUnavailable(snap.err.Error())
+	}
+	wanted, err := labels.Parse(selector)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	var objects []*unstructured.Unstructured
+	for _, o := range snap.objects[kind.GroupKind()].sorted() {
+		if namespace != "" && o.key.Namespace != namespace {
+			continue
+		}
+		obj, err := o.render()
+		if err != nil {
+			return err
+		}
+		if !wanted.Matches(labels.Set(obj.GetLabels())) {
+			continue
+		}
+		if objects = append(objects, obj); len(objects) < pageSize {
+			continue
+		}
+		if err := page(objects); err != nil {
+			return err
+		}
+		objects = nil
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	if len(objects) == 0 {
+		return nil
+	}
+	return page(objects)
 }
 
 // GuessKind tells resource and scope of a kind that no manifest is of; inNamespace

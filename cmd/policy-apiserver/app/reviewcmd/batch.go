@@ -36,7 +36,7 @@ type item struct {
 }
 
 // review asks about the manifests, as many at a time as a review may have.
-func (o *options) review(ctx context.Context, ask reviewer, manifests []directory.Manifest, r *report) error {
+func (o *options) review(ctx context.Context, ask reviewer, manifests []directory.Manifest, c *candidates, r *report) error {
 	namespaces := map[string][]byte{}
 	var items []item
 	for _, m := range manifests {
@@ -49,13 +49,17 @@ func (o *options) review(ctx context.Context, ask reviewer, manifests []director
 			namespaces[m.Object.GetName()] = raw
 		}
 	}
+	room := batchBytes
+	for i := range c.raw {
+		room -= len(c.raw[i].Raw)
+	}
 	for len(items) > 0 {
 		n, size := 0, 0
-		for n < len(items) && n < review.MaxObjects && (n == 0 || size+len(items[n].raw) <= batchBytes) {
+		for n < len(items) && n < review.MaxObjects && (n == 0 || size+len(items[n].raw) <= room) {
 			size += len(items[n].raw)
 			n++
 		}
-		if err := o.reviewBatch(ctx, ask, items[:n], namespaces, r); err != nil {
+		if err := o.reviewBatch(ctx, ask, items[:n], namespaces, c, r); err != nil {
 			return err
 		}
 		items = items[n:]
@@ -65,10 +69,11 @@ func (o *options) review(ctx context.Context, ask reviewer, manifests []director
 
 // reviewBatch asks about some manifests. What is wrong with one does not cost the
 // others.
-func (o *options) reviewBatch(ctx context.Context, ask reviewer, items []item, namespaces map[string][]byte, r *report) error {
+func (o *options) reviewBatch(ctx context.Context, ask reviewer, items []item, namespaces map[string][]byte, c *candidates, r *report) error {
 	items = slices.Clone(items)
 	for len(items) > 0 {
 		spec := o.spec()
+		spec.CandidatePolicies, spec.WithInstalled = c.raw, o.withInstalled
 		used := map[string]bool{}
 		for _, it := range items {
 			spec.Objects = append(spec.Objects, runtime.RawExtension{Raw: it.raw})

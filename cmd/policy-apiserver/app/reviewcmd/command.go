@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,22 +47,34 @@ type options struct {
 	user                                  string
 	groups, allowNet                      []string
 	explain                               bool
+	candidates                            string
+	withInstalled                         bool
+	kinds, namespaces                     []string
+	selector                              string
+	limit                                 int
+	// set are the flags that were given.
+	set func(name string) bool
 }
 
 // New returns the command.
 func New() *cobra.Command {
-	o := &options{output: "table", failOn: "deny"}
+	o := &options{output: "table", failOn: "deny", limit: 100}
 	cmd := &cobra.Command{
-		Use:   Name + " -f FILE|DIR|- (--policies DIR | --kubeconfig FILE)",
+		Use:   Name + " -f FILE|DIR|- (--policies DIR | --kubeconfig FILE)\n  policy-apiserver " + Name + " --candidates FILE|DIR --kubeconfig FILE [-f FILE|DIR|-]",
 		Short: "Ask the policies of a directory or a cluster about manifests",
 		Long: `Review judges manifests by policies: those of a directory, without a cluster, or
 those of the cluster that a kubeconfig leads to, by posting reviews to its
 policy-apiserver. Workloads are judged with their Pods.
 
+With --candidates, policies that are not installed judge: the manifests of -f or,
+without -f, the objects that exist in the cluster, as far as you may list them. The
+latter tells the impact of these policies before they are rolled out.
+
 The exit status is 0 if nothing is found that --fail-on names, 1 if something is,
 and 2 if something could not be read or judged.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.set = cmd.Flags().Changed
 			return o.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -78,7 +91,16 @@ and 2 if something could not be read or judged.`,
 	fs.StringSliceVar(&o.groups, "as-group", o.groups, "Groups of the user of --as.")
 	fs.StringSliceVar(&o.allowNet, "rego-allow-net", o.allowNet, "Hosts that policies of --policies in Rego may reach; * is all.")
 	fs.BoolVar(&o.explain, "explain", o.explain, "Print all verdicts, also of constraints that do not match, and why they do not.")
-	cmd.Flags().AddFlagSet(fs)
+	impact := sets.FlagSet("candidates")
+	impact.StringVar(&o.candidates, "candidates", o.candidates, "File or directory of policies that are not installed, with their params, to judge by alone. With --kubeconfig only.")
+	impact.BoolVar(&o.withInstalled, "with-installed", o.withInstalled, "Judge by the installed policies as well as by --candidates.")
+	impact.StringSliceVar(&o.kinds, "scope-kinds", o.kinds, "Kinds of the objects in the cluster, such as Pod,Deployment.apps. Those that the policies select if it is not set.")
+	impact.StringSliceVar(&o.namespaces, "scope-namespaces", o.namespaces, "Namespaces of the objects in the cluster. All of them if it is not set.")
+	impact.StringVarP(&o.selector, "selector", "l", o.selector, "Label selector of the objects in the cluster.")
+	impact.IntVar(&o.limit, "limit", o.limit, "How many findings on objects in the cluster are listed, at most 1000. All are counted.")
+	for _, set := range sets.FlagSets {
+		cmd.Flags().AddFlagSet(set)
+	}
 	cliflag.SetUsageAndHelpFunc(cmd, sets, 0)
 	return cmd
 }
@@ -100,9 +122,10 @@ func Run(root *cobra.Command) int {
 
 func (o *options) validate() error {
 	var errs []error
-	if o.file == "" {
-		errs = append(errs, errors.New("-f is missing; give the manifests to judge"))
+	if o.file == "" && o.candidates == "" {
+		errs = append(errs, errors.New("-f is missing; give the manifests to judge, or policies with --candidates to judge what is in the cluster"))
 	}
+	errs = append(errs, o.validateCandidates()...)
 	if (o.policies == "") == (o.kubeconfig == "") {
 		errs = append(errs, errors.New("give either --policies with a directory, or --kubeconfig of a cluster"))
 	}
@@ -121,10 +144,49 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
+func (o *options) validateCandidates() []error {
+	var errs []error
+	if o.candidates != "" && o.kubeconfig == "" {
+		errs = append(errs, errors.New("--candidates is for --kubeconfig only; without a cluster, --policies are not installed anyway"))
+	}
+	if o.withInstalled && o.candidates == "" {
+		errs = append(errs, errors.New("--with-installed is for --candidates only"))
+	}
+	for _, name := range []string{"scope-kinds", "scope-namespaces", "selector", "limit"} {
+		if o.set(name) && (o.candidates == "" || o.file != "") {
+			errs = append(errs, fmt.Errorf("--%s is for --candidates without -f: it selects objects in the cluster", name))
+		}
+	}
+	if o.candidates == "" || o.file != "" {
+		return errs
+	}
+	if o.user != "" || o.explain {
+		errs = append(errs, errors.New("--as and --explain are for -f: objects in the cluster are judged as the audit does"))
+	}
+	if _, ok := outputs[o.output]; ok && impactOutputs[o.output] == nil {
+		errs = append(errs, fmt.Errorf("--output=%s is for -f: objects in the cluster have no file; use table or json", o.output))
+	}
+	return errs
+}
+
 // run judges and reports.
 func (o *options) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err := o.validate(); err != nil {
 		return err
+	}
+	c := &candidates{}
+	if o.candidates != "" {
+		var err error
+		if c, err = readCandidates(ctx, o.candidates); err != nil {
+			return err
+		}
+	}
+	if o.file == "" {
+		ask, err := newOnline(o.kubeconfig, o.namespace)
+		if err != nil {
+			return err
+		}
+		return o.runScope(ctx, ask, c, stdout, stderr)
 	}
 	src, err := o.source(stdin)
 	if err != nil {
@@ -150,9 +212,9 @@ func (o *options) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	if err != nil {
 		return err
 	}
-	r := &report{failOn: severities[o.failOn], Problems: append(texts(inventory.Problems), ask.problems()...)}
-	if err := o.review(ctx, ask, manifests, r); err != nil {
-		return err
+	r := &report{failOn: severities[o.failOn], Problems: slices.Concat(texts(inventory.Problems), ask.problems(), c.problems), Notes: c.notes}
+	if err := o.review(ctx, ask, manifests, c, r); err != nil {
+		return c.explain(err)
 	}
 	if err := outputs[o.output](stdout, r); err != nil {
 		return fmt.Errorf("print the report: %w", err)
@@ -199,10 +261,15 @@ func (o *options) place(file string) string {
 	if o.file == "-" {
 		return "-"
 	}
-	if info, err := os.Stat(o.file); err == nil && !info.IsDir() {
-		return filepath.ToSlash(o.file)
+	return placeIn(o.file, file)
+}
+
+// placeIn is where a file of a path is, which is a directory or the file itself.
+func placeIn(path, file string) string {
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		return filepath.ToSlash(path)
 	}
-	return filepath.ToSlash(filepath.Join(o.file, file))
+	return filepath.ToSlash(filepath.Join(path, file))
 }
 
 func texts(problems []source.Problem) []string {

@@ -3,6 +3,8 @@ package reviewcmd
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -176,3 +178,14 @@ func (o *offline) Kind(gk schema.GroupKind) (policy.Kind, bool, error) {
 	}
 	return policy.Kind{}, false, nil
 }
+
+// Kinds implements review.Policies.
+func (o *offline) Kinds() (preferred, others []policy.Kind, failedGroups map[string]error) {
+	for _, kind := range o.kinds {
+		preferred = append(preferred, policy.Kind(kind))
+	}
+	return preferred, nil, nil
+}
+
+// Namespaces implements review.Policies.
+func (o *offline) Namespaces() []string { return slices.Sorted(maps.Keys(o.namespaces)) }

@@ -180,3 +180,20 @@ func writeJSON(w io.Writer, r *report) error {
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(&out)
 }
+
+// writeLines prints a table, nothing if it has no lines. An empty line may be in front of
+// the header.
+func writeLines(w io.Writer, header string, lines []string) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	if rest, ok := strings.CutPrefix(header, "\n"); ok {
+		fmt.Fprintln(w)
+		header = rest
+	}
+	table := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	for _, line := range append([]string{header}, lines...) {
+		fmt.Fprintln(table, line)
+	}
+	return table.Flush()
+}
