@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"policy.example.io/policy-apiserver/pkg/index"
+	"policy.example.io/policy-apiserver/pkg/policy"
 	"policy.example.io/policy-apiserver/pkg/rows"
 	"policy.example.io/policy-apiserver/pkg/source"
 )
@@ -27,11 +29,16 @@ type Config struct {
 	// Workers is the number of objects evaluated at the same time. 0 means one for
 	// each core.
 	Workers int
+	// SweepInterval is the time between sweeps, about; 0 means none but those that Sweep
+	// asks for.
+	SweepInterval time.Duration
 	// Clock is the real one if nil.
 	Clock clock.WithTicker
 	// EnsureConstraintKind makes sure that constraints of a template can be created,
 	// where that takes more than the template. nil if it never does.
 	EnsureConstraintKind func(ctx context.Context, template *unstructured.Unstructured) error
+
+	metrics *auditMetrics // those of the process if nil
 }
 
 // Auditor keeps the findings of an index in step with a source.
@@ -46,6 +53,7 @@ type Auditor struct {
 	tracker  *tracker
 	writer   *writer
 	planner  *planner
+	sweeper  *sweeper
 	policies atomic.Pointer[Policies] // of the last plan, nil before the first
 	metrics  *auditMetrics
 	firstRun chan struct{}
@@ -59,6 +67,9 @@ func New(cfg Config) (*Auditor, error) {
 	if cfg.Source == nil || cfg.Index == nil {
 		return nil, errors.New("an audit needs a source and an index")
 	}
+	if cfg.SweepInterval < 0 {
+		return nil, fmt.Errorf("the interval of sweeps is %v; it must not be negative", cfg.SweepInterval)
+	}
 	if cfg.Workers < 0 {
 		return nil, fmt.Errorf("the number of audit workers is %d; it must not be negative", cfg.Workers)
 	}
@@ -69,8 +80,11 @@ func New(cfg Config) (*Auditor, error) {
 		workers:  cfg.Workers,
 		ensure:   cfg.EnsureConstraintKind,
 		sets:     newSetRegistry(),
-		metrics:  processMetrics(),
+		metrics:  cfg.metrics,
 		firstRun: make(chan struct{}),
+	}
+	if a.metrics == nil {
+		a.metrics = processMetrics()
 	}
 	if a.clock == nil {
 		a.clock = clock.RealClock{}
@@ -79,8 +93,9 @@ func New(cfg Config) (*Auditor, error) {
 		a.workers = runtime.GOMAXPROCS(0)
 	}
 	a.tracker = newTracker(a.clock)
-	a.writer = newWriter(a.index, a.clock)
+	a.writer = newWriter(a.index, a.clock, a.metrics)
 	a.planner = newPlanner(a)
+	a.sweeper = &sweeper{a: a, interval: cfg.SweepInterval, grace: sweepGrace, demand: make(chan struct{}, 1)}
 	if err := a.load(); err != nil {
 		return nil, fmt.Errorf("read the state of the audit: %w", err)
 	}
@@ -131,6 +146,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { report.run(ctx); return nil })
 	group.Go(func() error { a.planner.run(ctx); return nil })
+	group.Go(func() error { a.sweeper.run(ctx); return nil })
 	return group.Wait()
 }
 
@@ -182,24 +198,40 @@ func (a *Auditor) Resource(kind schema.GroupKind) (schema.GroupVersionResource, 
 
 func (a *Auditor) submit(op operation) { a.writer.submit(a.runCtx, op) }
 
-// namespaceOf returns the Namespace that an object is judged with and its digest,
-// if one is needed and known.
-func (a *Auditor) namespaceOf(gk schema.GroupKind, obj *unstructured.Unstructured, needed bool) (*unstructured.Unstructured, string) {
+// objectNamespace is what an object is judged with.
+type objectNamespace struct {
+	// object is nil if it is not known, or not needed.
+	object *unstructured.Unstructured
+	// unknown is true if it is needed and not known.
+	unknown bool
+}
+
+// digest of what is read of the Namespace.
+func (n objectNamespace) digest(view *policy.View) string {
+	switch {
+	case n.unknown:
+		return "unknown"
+	case n.object == nil:
+		return ""
+	}
+	return view.Namespace(n.object)
+}
+
+// namespaceOf returns the Namespace that an object is judged with.
+func (a *Auditor) namespaceOf(gk schema.GroupKind, obj *unstructured.Unstructured, needed bool) objectNamespace {
 	name := obj.GetNamespace()
 	if name == "" || gk == namespaceKind {
-		return nil, ""
+		return objectNamespace{}
 	}
 	namespace := a.planner.namespaces.get("", name)
 	switch {
 	case namespace == nil && needed:
 		a.planner.namespaceMissing(name)
-		return nil, "unknown"
+		return objectNamespace{unknown: true}
 	case namespace == nil:
-		return nil, ""
-	case !needed:
-		return namespace.Unstructured, ""
+		return objectNamespace{}
 	}
-	return namespace.Unstructured, namespace.digest
+	return objectNamespace{object: namespace.Unstructured}
 }
 
 // namespaceGone removes the findings of everything in a namespace.

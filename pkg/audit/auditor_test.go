@@ -77,12 +77,16 @@ func pod(namespace, name, labels string) string {
 // harness runs an Auditor over a source, mostly a fake one.
 type harness struct {
 	testing.TB
-	src    source.Source
-	dir    string
-	db     *index.DB
-	a      *Auditor
-	cancel context.CancelFunc
-	done   chan error
+	src source.Source
+	dir string
+	db  *index.DB
+	a   *Auditor
+	// configure changes the configuration of Auditors, nil if that is not wanted.
+	configure func(*Config)
+	// patient makes sweeps wait for streams as long as it takes.
+	patient bool
+	cancel    context.CancelFunc
+	done      chan error
 }
 
 func newHarness(t testing.TB, src *fakeSource) *harness {
@@ -103,11 +107,19 @@ func (h *harness) start() {
 	if err != nil {
 		h.Fatalf("open index: %v", err)
 	}
-	a, err := New(Config{Source: h.src, Index: db, Workers: 2})
+	config := Config{Source: h.src, Index: db, Workers: 2}
+	if h.configure != nil {
+		h.configure(&config)
+	}
+	a, err := New(config)
 	if err != nil {
 		h.Fatalf("new auditor: %v", err)
 	}
 	a.planner.referenceDelay = 100 * time.Millisecond
+	a.sweeper.grace = 300 * time.Millisecond
+	if h.patient {
+		a.sweeper.grace = time.Hour
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	h.db, h.a, h.cancel, h.done = db, a, cancel, make(chan error, 1)
 	go func() { h.done <- a.Run(ctx) }()

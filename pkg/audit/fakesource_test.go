@@ -32,6 +32,7 @@ type fakeSource struct {
 	streams      map[schema.GroupKind]map[*fakeStream]struct{}
 	lists        map[schema.GroupKind]int // complete lists delivered
 	version      int
+	sweeps       []schema.GroupKind // lists without streams, in order
 }
 
 type fakeStream struct {
@@ -107,6 +108,28 @@ func (f *fakeSource) Inventory(context.Context) (*source.Inventory, error) {
 		return inventory.Kinds[i].GroupKind().String() < inventory.Kinds[j].GroupKind().String()
 	})
 	return inventory, nil
+}
+
+// List lists what there is. Tests may hook into it.
+func (f *fakeSource) List(_ context.Context, kind source.Kind, visit func(*unstructured.Unstructured) error) (string, error) {
+	gk := kind.GroupKind()
+	f.mu.Lock()
+	err, version := f.failing[gk], strconv.Itoa(f.version)
+	var objects []*unstructured.Unstructured
+	for _, obj := range f.objects[gk] {
+		objects = append(objects, obj.DeepCopy())
+	}
+	f.sweeps = append(f.sweeps, gk)
+	f.mu.Unlock()
+	if err != nil {
+		return "", err
+	}
+	for _, obj := range objects {
+		if err := visit(obj); err != nil {
+			return "", err
+		}
+	}
+	return version, nil
 }
 
 func (f *fakeSource) Changed() <-chan struct{} { return f.changed }

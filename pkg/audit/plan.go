@@ -62,13 +62,13 @@ func (p *planner) dropKinds(desired map[schema.GroupKind]*desiredKind, unknownKi
 func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[string]struct{}, pending pendingChanges) bool {
 	old := p.planned[gk]
 	stream := p.streams[gk]
-	d.set = p.a.sets.allocate(gk, d.constraints)
+	d.set = p.a.sets.allocate(d.kind, d.constraints)
 	d.set.unknownKinds = unknownKinds
 	op := &savePlan{a: p.a, gk: gk, plan: newPlannedKind(d), dropped: droppedConstraints(old, d, unknownKinds)}
 	op.plan.Constraints = append(op.plan.Constraints, constraintsOf(old, unknownKinds)...)
 	p.planned[gk] = op.plan
 	listAgain := stream == nil || stream.set.empty() || stream.kind != d.kind || stream.kindCaches != p.cachesOf(gk) ||
-		!stream.set.contains(d.set) || pending.namespaces && d.set.needsNamespace
+		!stream.set.contains(d.set) || pending.namespaces && d.set.needsNamespace || pending.isRepaired(stream)
 	if _, ok := pending.kinds[gk]; ok {
 		listAgain = true
 	}

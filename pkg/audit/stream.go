@@ -16,9 +16,10 @@ type kindStream struct {
 	a    *Auditor
 	kind source.Kind
 	kindCaches
+	streamSweep
 
-	mu  sync.Mutex     // protects set, and orders its change against submissions
-	set *constraintSet // nil until the kind is planned
+	setMu sync.Mutex     // protects set, and orders its change against submissions
+	set   *constraintSet // nil until the kind is planned
 
 	seen   seenSet // of the list under way, nil if there is none; only used by the stream
 	cancel context.CancelFunc
@@ -65,21 +66,27 @@ func (a *Auditor) startStream(ctx context.Context, kind source.Kind, caches kind
 func (s *kindStream) stop() {
 	s.cancel()
 	<-s.done
+	s.follows(false, nil)
+}
+
+// currentSet is what objects of the stream are judged by, nil if they are not.
+func (s *kindStream) currentSet() *constraintSet {
+	s.setMu.Lock()
+	defer s.setMu.Unlock()
+	return s.set
 }
 
 // audited tells whether objects of the stream are judged.
 func (s *kindStream) audited() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.set.empty()
+	return !s.currentSet().empty()
 }
 
 // narrow replaces the set by one that the present one contains, and submits what
 // belongs to the change: operations submitted before it were made with the old
 // set, those after it with the new one.
 func (s *kindStream) narrow(set *constraintSet, op operation) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.setMu.Lock()
+	defer s.setMu.Unlock()
 	s.set = set
 	s.a.submit(op)
 }
@@ -87,8 +94,8 @@ func (s *kindStream) narrow(set *constraintSet, op operation) {
 // submit makes an operation from the current set and submits it, unless the kind
 // is not audited.
 func (s *kindStream) submit(makeOp func(set *constraintSet) operation) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.setMu.Lock()
+	defer s.setMu.Unlock()
 	if !s.set.empty() {
 		s.a.submit(makeOp(s.set))
 	}
@@ -96,6 +103,7 @@ func (s *kindStream) submit(makeOp func(set *constraintSet) operation) {
 
 // ListStarted implements source.Handler.
 func (s *kindStream) ListStarted() {
+	s.follows(false, nil)
 	for _, cache := range s.all() {
 		cache.listStarted()
 	}
@@ -105,6 +113,7 @@ func (s *kindStream) ListStarted() {
 
 // Upsert implements source.Handler.
 func (s *kindStream) Upsert(obj *unstructured.Unstructured) {
+	s.touch(obj.GetNamespace(), obj.GetName())
 	for _, cache := range s.all() {
 		cache.upsert(obj)
 	}
@@ -119,6 +128,7 @@ func (s *kindStream) Upsert(obj *unstructured.Unstructured) {
 
 // Delete implements source.Handler.
 func (s *kindStream) Delete(key source.ObjectKey) {
+	s.touch(key.Namespace, key.Name)
 	if s.seen != nil {
 		delete(s.seen, seenKey(key.Namespace, key.Name))
 	}
@@ -148,10 +158,12 @@ func (s *kindStream) Listed(resourceVersion string) {
 	s.submit(func(set *constraintSet) operation {
 		return &listDone{a: s.a, stream: s, set: set, seen: seen, resourceVersion: resourceVersion}
 	})
+	s.follows(true, nil)
 }
 
 // Failed implements source.Handler.
 func (s *kindStream) Failed(err error) {
+	s.follows(false, err)
 	s.seen = nil
 	for _, cache := range s.all() {
 		cache.failed(err)

@@ -36,6 +36,7 @@ type listStarted struct {
 	stream *kindStream
 }
 
+func (l *listStarted) idle(*index.ReadTx) bool                { return true }
 func (l *listStarted) prepare(context.Context)                { /* nothing to evaluate */ }
 func (l *listStarted) apply(context.Context, *index.Tx) error { return nil }
 func (l *listStarted) committed()                             { l.a.tracker.listStarted(l.stream) }

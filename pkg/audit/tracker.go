@@ -32,8 +32,11 @@ type tracker struct {
 	namespacesErr string
 	// run is the active run, nil if there is none.
 	run *run
-	// lastRun is the name of the newest run.
-	lastRun string
+	// lastRun is the name of the newest run that evaluates, newest that of the newest of
+	// all.
+	lastRun, newest string
+	// sweep is the AuditRun of the sweep under way, nil if there is none.
+	sweep *run
 	// ended are runs that ended and are not reported yet.
 	ended []*run
 	// recovered are kinds that were listed outside of a run after they had failed.
@@ -41,6 +44,7 @@ type tracker struct {
 	// completed is the last run that was complete for a constraint.
 	completed map[policy.ConstraintID]completion
 	summaries bool // summaries have to be reported
+	reporting bool // a report is being made or written
 	loaded    bool // a run has ended in this index
 }
 
@@ -89,6 +93,8 @@ type run struct {
 	digest   string
 	kinds    map[schema.GroupKind]*v1alpha1.KindRun
 	problems []source.Problem
+	// missed names the objects of which a sweep found that something was missed, by kind.
+	missed []string
 }
 
 // completion of the kinds of a constraint.
@@ -130,6 +136,20 @@ func (t *tracker) notify() {
 	case t.wake <- struct{}{}:
 	default:
 	}
+}
+
+// pendingReport tells whether there is something that was not reported yet.
+func (t *tracker) pendingReport() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.run != nil || len(t.ended) > 0 || t.summaries || t.reporting
+}
+
+// reported says that a report was written.
+func (t *tracker) reported() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reporting = false
 }
 
 // currentRun returns the name of the newest run.
@@ -198,7 +218,7 @@ func (t *tracker) begin(trigger v1alpha1.RunTrigger, kinds []source.Kind, digest
 		t.status(kind.GroupKind()).count = listCount{}
 		add(kind, v1alpha1.RunRunning, "")
 	}
-	t.run, t.lastRun, t.digest, t.problems = next, next.name, digest, problems
+	t.run, t.lastRun, t.newest, t.digest, t.problems = next, next.name, next.name, digest, problems
 	t.summaries = true
 	t.notify()
 }
@@ -212,7 +232,7 @@ func withGroupKind(kind source.Kind, gk schema.GroupKind) source.Kind {
 func (t *tracker) runName(now time.Time) string {
 	const layout = "20060102-150405.000"
 	for {
-		if name := "run-" + now.UTC().Format(layout); name > t.lastRun {
+		if name := "run-" + now.UTC().Format(layout); name > t.newest {
 			return name
 		}
 		now = now.Add(time.Millisecond)
@@ -314,6 +334,10 @@ func (t *tracker) objectDone(u *upsert) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k := t.status(u.stream.kind.GroupKind())
+	_, refused := k.refused[keyOf(u.obj)]
+	if u.after == nil && !u.listed && !refused {
+		return // there is nothing to report
+	}
 	if !u.known {
 		k.objects++
 	}

@@ -190,7 +190,7 @@ func TestStalledWriter(t *testing.T) {
 		}
 	})
 	clk := clocktesting.NewFakeClock(time.Now())
-	w := newWriter(db, clk)
+	w := newWriter(db, clk, processMetrics())
 	a := &Auditor{writer: w, firstRun: make(chan struct{})}
 	close(a.firstRun)
 	op := &failingOperation{failures: 6, committal: make(chan struct{})}

@@ -85,4 +85,8 @@ type Source interface {
 	// Stream delivers all objects of a kind and every change of them to the handler
 	// until ctx is done. It returns after the last call to the handler.
 	Stream(ctx context.Context, kind Kind, handler Handler)
+	// List hands all objects of a kind to visit, which owns them, as they are now, and
+	// returns the resource version of the list. It neither uses nor disturbs a Stream. It
+	// ends with an error of visit. After an error, what was visited is worth nothing.
+	List(ctx context.Context, kind Kind, visit func(obj *unstructured.Unstructured) error) (resourceVersion string, err error)
 }

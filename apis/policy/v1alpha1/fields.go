@@ -51,7 +51,7 @@ func ResultFields() []SelectableField[*Finding] {
 func RunFields() []SelectableField[*AuditRun] {
 	return []SelectableField[*AuditRun]{
 		{"phase", "Running, Complete, Partial or Aborted", values(RunRunning, RunComplete, RunPartial, RunAborted), func(r *AuditRun) string { return string(r.Phase) }},
-		{"trigger", "why the run was made", values(TriggerStartup, TriggerPolicyChange, TriggerKindChange, TriggerProblemChange), func(r *AuditRun) string { return string(r.Trigger) }},
+		{"trigger", "why the run was made", values(TriggerStartup, TriggerPolicyChange, TriggerKindChange, TriggerProblemChange, TriggerSweep, TriggerRepair), func(r *AuditRun) string { return string(r.Trigger) }},
 	}
 }
 

@@ -9,6 +9,7 @@
 package v1alpha1
 
 import (
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -81,6 +82,13 @@ func (in *AuditRun) DeepCopyInto(out *AuditRun) {
 	if in.Finished != nil {
 		in, out := &in.Finished, &out.Finished
 		*out = (*in).DeepCopy()
+	}
+	if in.Conditions != nil {
+		in, out := &in.Conditions, &out.Conditions
+		*out = make([]v1.Condition, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
 	}
 	if in.Kinds != nil {
 		in, out := &in.Kinds, &out.Kinds

@@ -126,7 +126,7 @@ func run(ctx context.Context, opts *options.Options) error {
 		return err
 	}
 	changes := feed.New(db)
-	auditor, err := audit.New(audit.Config{Source: src, Index: db, Workers: opts.Workers, EnsureConstraintKind: ensure})
+	auditor, err := audit.New(audit.Config{Source: src, Index: db, Workers: opts.Workers, SweepInterval: opts.SweepInterval, EnsureConstraintKind: ensure})
 	if err != nil {
 		return err
 	}
@@ -163,6 +163,7 @@ func run(ctx context.Context, opts *options.Options) error {
 		group.Go(func() error { return src.Run(ctx) })
 		group.Go(func() error { return db.Run(ctx) })
 		group.Go(func() error { return auditor.Run(ctx) })
+		group.Go(func() error { sweepOnSignal(ctx, auditor.Sweep); return nil })
 		if narrower != nil {
 			group.Go(func() error { return narrower.Run(ctx) })
 		}
@@ -263,11 +264,11 @@ func newSource(opts *options.Options) (runnableSource, ensureFunc, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return newClusterSource(config)
+	return newClusterSource(config, cluster.Options{QPS: opts.QPS, Burst: opts.Burst})
 }
 
-func newClusterSource(config *rest.Config) (runnableSource, ensureFunc, error) {
-	src, err := cluster.New(config, cluster.Options{})
+func newClusterSource(config *rest.Config, opts cluster.Options) (runnableSource, ensureFunc, error) {
+	src, err := cluster.New(config, opts)
 	if err != nil {
 		return nil, nil, fmt.Errorf("source: %w", err)
 	}

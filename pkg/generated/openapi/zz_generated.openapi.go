@@ -2957,11 +2957,11 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditRun(ref common.ReferenceC
 					},
 					"trigger": {
 						SchemaProps: spec.SchemaProps{
-							Description: "trigger says why the run was made.\n\nPossible enum values:\n - `\"KindChange\"` is a run over kinds that appeared, or whose definition changed, since the last run.\n - `\"PolicyChange\"` is a run over the kinds that a change of templates, constraints or namespaces touched.\n - `\"ProblemChange\"` is a run without kinds: something that could not be looked at can be now, or the other way round.\n - `\"Startup\"` is the run that follows the start of the server.",
+							Description: "trigger says why the run was made.\n\nPossible enum values:\n - `\"KindChange\"` is a run over kinds that appeared, or whose definition changed, since the last run.\n - `\"PolicyChange\"` is a run over the kinds that a change of templates, constraints or namespaces touched.\n - `\"ProblemChange\"` is a run without kinds: something that could not be looked at can be now, or the other way round.\n - `\"Repair\"` is a run over kinds of which a sweep found that the audit had missed a change.\n - `\"Startup\"` is the run that follows the start of the server.\n - `\"Sweep\"` is a run that lists every kind once more and evaluates nothing, to find out whether the audit has missed a change.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
-							Enum:        []interface{}{"KindChange", "PolicyChange", "ProblemChange", "Startup"},
+							Enum:        []interface{}{"KindChange", "PolicyChange", "ProblemChange", "Repair", "Startup", "Sweep"},
 						},
 					},
 					"phase": {
@@ -3024,6 +3024,36 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditRun(ref common.ReferenceC
 							Format:      "int64",
 						},
 					},
+					"differences": {
+						SchemaProps: spec.SchemaProps{
+							Description: "differences is the number of objects, over all kinds, of which a sweep found that the audit had missed a change: they were not in the index, or only there, or different. The kinds concerned are listed again in a run of trigger Repair.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"conditions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"type",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "type",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "conditions of the run. A sweep has Consistent, which is False if it found differences.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.Condition{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 					"kinds": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -3065,7 +3095,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditRun(ref common.ReferenceC
 			},
 		},
 		Dependencies: []string{
-			v1.ObjectMeta{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), v1alpha1.KindRun{}.OpenAPIModelName(), v1alpha1.RunProblem{}.OpenAPIModelName()},
+			v1.Condition{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), v1alpha1.KindRun{}.OpenAPIModelName(), v1alpha1.RunProblem{}.OpenAPIModelName()},
 	}
 }
 
@@ -3710,6 +3740,13 @@ func schema_policy_apiserver_apis_policy_v1alpha1_KindRun(ref common.ReferenceCa
 						SchemaProps: spec.SchemaProps{
 							Description: "failed is the number of objects that got at least one result of error.",
 							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"differences": {
+						SchemaProps: spec.SchemaProps{
+							Description: "differences is the number of objects of which a sweep found that the audit had missed a change.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},

@@ -170,7 +170,7 @@ func (t *watchTap) deliver(event watch.Event) (*metav1.PartialObjectMetadata, er
 	if !ok {
 		return nil, fmt.Errorf("the server sent %T in a watch event of type %s for kind %s", event.Object, event.Type, t.lw.kind.GroupVersionKind)
 	}
-	if err := t.lw.complete(obj); err != nil {
+	if err := complete(obj, t.lw.kind); err != nil {
 		return nil, err
 	}
 	stub, err := stubOf(obj)

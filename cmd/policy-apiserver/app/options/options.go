@@ -17,6 +17,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"policy.example.io/policy-apiserver/pkg/index"
+	"policy.example.io/policy-apiserver/pkg/source/cluster"
 )
 
 // Sources that --source names.
@@ -47,6 +48,11 @@ type Options struct {
 	History time.Duration
 	// Workers is the number of objects evaluated at the same time; 0 means one a core.
 	Workers int
+	// SweepInterval is the time between sweeps; 0 means none.
+	SweepInterval time.Duration
+	// QPS and Burst limit the requests of the audit to the cluster.
+	QPS   float32
+	Burst int
 	// ScopedViews shows a finding only to who may get its object.
 	ScopedViews bool
 	// ScopedViewsNarrowing is rbac if only what the cluster's RBAC may grant is asked of
@@ -82,6 +88,9 @@ func New() (*Options, error) {
 		Source:               sourceCluster,
 		DataDir:              "policy-apiserver-data",
 		History:              index.DefaultOptions().History,
+		SweepInterval:        time.Hour,
+		QPS:                  cluster.DefaultQPS,
+		Burst:                cluster.DefaultBurst,
 		ScopedViews:          true,
 		ScopedViewsNarrowing: narrowingRBAC,
 		ServerRun:            serverRun,
@@ -104,6 +113,9 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.WriteKubeconfig, "write-kubeconfig", o.WriteKubeconfig, "File to write a kubeconfig with administrator rights on this server to, once it serves. For --source=dir only.")
 	fs.DurationVar(&o.History, "history-window", o.History, "How long old revisions are kept, for the pages of a list and for watches that resume.")
 	fs.IntVar(&o.Workers, "audit-workers", o.Workers, "Number of objects that are evaluated at the same time. 0 means one for each core.")
+	fs.DurationVar(&o.SweepInterval, "sweep-interval", o.SweepInterval, "About how long after a sweep the next one begins. A sweep lists every kind once more, one after the other, to find out whether a change was missed; it evaluates nothing that is unchanged. 0 means none, except on SIGUSR1.")
+	fs.Float32Var(&o.QPS, "kube-api-qps", o.QPS, "Requests a second that the audit may make to the cluster, besides watches. For --source=cluster.")
+	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "Requests that may exceed --kube-api-qps for a moment.")
 	views := sets.FlagSet("scoped views")
 	views.BoolVar(&o.ScopedViews, "scoped-views", o.ScopedViews, "Show a finding only to who may get its object, or auditresults/unscoped. Without it, who may list findings sees all of them.")
 	views.StringVar(&o.ScopedViewsNarrowing, "scoped-views-narrowing", o.ScopedViewsNarrowing, "What the cluster's authorizer is asked about who may see what: rbac, only what RoleBindings and ClusterRoleBindings may grant; none, everything, which is for clusters whose users have rights by other means than RBAC and takes a question for each namespace and kind. With --source=dir it is none.")
@@ -172,6 +184,15 @@ func (o *Options) Validate() error {
 	}
 	if o.Workers < 0 {
 		errs = append(errs, fmt.Errorf("--audit-workers=%d must not be negative; 0 means one for each core", o.Workers))
+	}
+	if o.SweepInterval < 0 {
+		errs = append(errs, fmt.Errorf("--sweep-interval=%v must not be negative; 0 means no sweeps", o.SweepInterval))
+	}
+	if o.QPS <= 0 {
+		errs = append(errs, fmt.Errorf("--kube-api-qps=%v must be more than 0", o.QPS))
+	}
+	if o.Burst < 1 {
+		errs = append(errs, fmt.Errorf("--kube-api-burst=%d must be at least 1", o.Burst))
 	}
 	if o.ScopedViewsNarrowing != narrowingRBAC && o.ScopedViewsNarrowing != narrowingNone {
 		errs = append(errs, fmt.Errorf("--scoped-views-narrowing=%s is unknown; use %s or %s", o.ScopedViewsNarrowing, narrowingRBAC, narrowingNone))
