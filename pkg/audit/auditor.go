@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"policy.example.io/policy-apiserver/pkg/index"
@@ -24,6 +25,8 @@ import (
 type Config struct {
 	// Source of objects and policies.
 	Source source.Source
+	// SourceID tells sources apart. What the index has of another one is dropped.
+	SourceID string
 	// Index that the findings are kept in. The Auditor is its only writer.
 	Index *index.DB
 	// Workers is the number of objects evaluated at the same time. 0 means one for
@@ -96,10 +99,59 @@ func New(cfg Config) (*Auditor, error) {
 	a.writer = newWriter(a.index, a.clock, a.metrics)
 	a.planner = newPlanner(a)
 	a.sweeper = &sweeper{a: a, interval: cfg.SweepInterval, grace: sweepGrace, demand: make(chan struct{}, 1)}
+	if err := a.ownIndex(cfg.SourceID); err != nil {
+		return nil, fmt.Errorf("drop what is of another source: %w", err)
+	}
 	if err := a.load(); err != nil {
 		return nil, fmt.Errorf("read the state of the audit: %w", err)
 	}
 	return a, nil
+}
+
+// ownIndex drops what the index has of another source.
+func (a *Auditor) ownIndex(id string) error {
+	ctx := context.Background()
+	same := false
+	err := a.index.View(func(tx *index.ReadTx) error {
+		same = string(tx.State(bucketMeta).Get(metaSource)) == id
+		return nil
+	})
+	if err != nil || same {
+		return err
+	}
+	_, err = a.index.Update(ctx, func(tx *index.Tx) error {
+		meta := tx.State(bucketMeta)
+		if before := meta.Get(metaSource); len(before) > 0 {
+			klog.FromContext(ctx).Info("The index is of another source; its findings are dropped", "before", string(before), "now", id)
+			if err := dropAll(ctx, tx); err != nil {
+				return err
+			}
+		}
+		return meta.Put(metaSource, []byte(id))
+	})
+	return err
+}
+
+// dropAll removes all rows, and what is known of objects. The numbers of constraint sets
+// go on.
+func dropAll(ctx context.Context, tx *index.Tx) error {
+	for _, schema := range rows.Schemas() {
+		page, err := tx.List(ctx, index.Query{Table: schema.Table})
+		if err != nil {
+			return err
+		}
+		for _, row := range page.Rows {
+			if err := tx.Delete(schema.Table, row.Key); err != nil {
+				return err
+			}
+		}
+	}
+	for _, bucket := range []string{bucketObjects, bucketSets, bucketPlan, bucketListed, bucketNamespaces} {
+		if err := clearPrefix(tx.State(bucket), ""); err != nil {
+			return err
+		}
+	}
+	return tx.State(bucketMeta).Delete(metaLoaded)
 }
 
 // load reads the private state that the index has.
@@ -114,6 +166,8 @@ func (a *Auditor) load() error {
 		for gk := range a.planner.planned {
 			status := a.tracker.status(gk)
 			status.kind = a.planner.planned[gk].source()
+			// An unreadable time is not known.
+			status.asOf, _ = time.Parse(time.RFC3339, string(tx.State(bucketListed).Get(kindStateKey(gk))))
 			err := tx.State(bucketObjects).Ascend(kindStateKey(gk), func(string, []byte) error {
 				status.objects++
 				return nil
@@ -237,6 +291,12 @@ func (a *Auditor) namespaceOf(gk schema.GroupKind, obj *unstructured.Unstructure
 // namespaceGone removes the findings of everything in a namespace.
 func (a *Auditor) namespaceGone(name string) {
 	a.submit(&dropNamespace{a: a, namespace: name, kinds: a.planner.namespacedKinds()})
+}
+
+// namespaceIs says that a Namespace exists. If it is another one than the index knows, what
+// was in that goes.
+func (a *Auditor) namespaceIs(obj *unstructured.Unstructured) {
+	a.submit(&dropNamespace{a: a, namespace: obj.GetName(), uid: obj.GetUID(), kinds: a.planner.namespacedKinds()})
 }
 
 // progress says how far the active run is.

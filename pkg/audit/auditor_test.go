@@ -85,8 +85,8 @@ type harness struct {
 	configure func(*Config)
 	// patient makes sweeps wait for streams as long as it takes.
 	patient bool
-	cancel    context.CancelFunc
-	done      chan error
+	cancel  context.CancelFunc
+	done    chan error
 }
 
 func newHarness(t testing.TB, src *fakeSource) *harness {

@@ -29,6 +29,7 @@ type fakeSource struct {
 	failedGroups map[string]error
 	failing      map[schema.GroupKind]error // lists of these kinds fail
 	problems     []source.Problem
+	unstreamed   []source.UnstreamedKind
 	streams      map[schema.GroupKind]map[*fakeStream]struct{}
 	lists        map[schema.GroupKind]int // complete lists delivered
 	version      int
@@ -104,6 +105,7 @@ func (f *fakeSource) Inventory(context.Context) (*source.Inventory, error) {
 		}
 	}
 	inventory.OtherVersions = append(inventory.OtherVersions, f.others...)
+	inventory.Unstreamed = append(inventory.Unstreamed, f.unstreamed...)
 	sort.Slice(inventory.Kinds, func(i, j int) bool {
 		return inventory.Kinds[i].GroupKind().String() < inventory.Kinds[j].GroupKind().String()
 	})

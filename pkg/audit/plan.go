@@ -68,7 +68,7 @@ func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[st
 	op.plan.Constraints = append(op.plan.Constraints, constraintsOf(old, unknownKinds)...)
 	p.planned[gk] = op.plan
 	listAgain := stream == nil || stream.set.empty() || stream.kind != d.kind || stream.kindCaches != p.cachesOf(gk) ||
-		!stream.set.contains(d.set) || pending.namespaces && d.set.needsNamespace || pending.isRepaired(stream)
+		!stream.set.contains(d.set) || !stream.suffices(d.set) || pending.namespaces && d.set.needsNamespace || pending.isRepaired(stream)
 	if _, ok := pending.kinds[gk]; ok {
 		listAgain = true
 	}

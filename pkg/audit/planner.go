@@ -338,8 +338,8 @@ func (p *planner) plan(ctx context.Context) {
 		p.wait("params of policies, or objects of data.inventory, are being listed")
 		return
 	}
-	problems = someProblems(append(problems, moreProblems...))
 	p.set = set
+	problems = someProblems(slices.Concat(problems, moreProblems, p.unseenKinds()))
 	p.publish(inputs.unknownKinds)
 	logRejections(ctx, previous, p.set)
 	desired := p.desiredKinds()
@@ -364,6 +364,8 @@ func (p *planner) plan(ctx context.Context) {
 	p.readNamespaces(desired)
 	p.report(desired, inputs.hidden)
 	p.beginRun(restart, problems, pending)
+	// The largest first: they take longest.
+	p.a.tracker.sortBySize(restart)
 	for _, d := range restart {
 		gk := d.kind.GroupKind()
 		p.streams[gk] = p.a.startStream(ctx, d.kind, p.cachesOf(gk), d.set)
@@ -388,9 +390,26 @@ func (p *planner) report(desired map[schema.GroupKind]*desiredKind, hidden []sou
 		failedGroups: p.inventory.FailedGroups,
 	}
 	for _, c := range p.set.Constraints() {
-		status.constraints = append(status.constraints, constraintStatus{Constraint: c, kinds: kinds[c.ID]})
+		s := constraintStatus{Constraint: c, kinds: kinds[c.ID]}
+		for _, u := range p.inventory.Unstreamed {
+			if c.Names(policy.Kind(u.Kind)) {
+				s.unseen = append(s.unseen, u.GroupKind().String()+": "+u.Reason)
+			}
+		}
+		status.constraints = append(status.constraints, s)
 	}
 	p.a.tracker.setPolicies(status)
+}
+
+// unseenKinds are kinds that constraints name and that cannot be streamed.
+func (p *planner) unseenKinds() []source.Problem {
+	var out []source.Problem
+	for _, u := range p.inventory.Unstreamed {
+		if slices.ContainsFunc(p.set.Constraints(), func(c *policy.Constraint) bool { return c.Names(policy.Kind(u.Kind)) }) {
+			out = append(out, source.Problem{Subject: u.GroupKind().String(), Message: "constraints name the kind, and it is not audited: " + u.Reason})
+		}
+	}
+	return out
 }
 
 // beginRun starts a run over the kinds that are listed anew, or one without kinds

@@ -20,6 +20,11 @@ const (
 	bucketSets = "sets"
 	// bucketPlan has the plannedKind of each kind, by its kindStateKey.
 	bucketPlan = "plan"
+	// bucketListed has when each kind was listed to the end for the last time, as RFC 3339,
+	// by its kindStateKey.
+	bucketListed = "listed"
+	// bucketNamespaces has the uid of each Namespace by its name.
+	bucketNamespaces = "namespaces"
 	// bucketMeta has single values.
 	bucketMeta = "meta"
 )
@@ -28,6 +33,7 @@ const (
 const (
 	metaLoaded  = "loaded"
 	metaNextSet = "nextSet"
+	metaSource  = "source"
 )
 
 // record is what the audit remembers of an object.

@@ -21,6 +21,9 @@ import (
 const (
 	// reportInterval is how often runs and summaries are written at most.
 	reportInterval = 250 * time.Millisecond
+	// backlogInterval is how often it is found out whether changes wait, while nothing
+	// else is reported.
+	backlogInterval = time.Second
 	// keptRuns is how many AuditRuns are kept.
 	keptRuns = 100
 )
@@ -96,6 +99,10 @@ func (r *reporter) run(ctx context.Context) {
 	for {
 		select {
 		case <-r.a.tracker.wake:
+		case <-r.a.clock.After(backlogInterval):
+			if !r.a.tracker.setBehind(r.a.writer.behind()) {
+				continue
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -114,6 +121,7 @@ func (r *reporter) run(ctx context.Context) {
 // report writes what has changed since the last report.
 func (r *reporter) report(ctx context.Context) error {
 	t := r.a.tracker
+	t.setBehind(r.a.writer.behind())
 	t.mu.Lock()
 	t.runOfRecovered()
 	ended := t.ended

@@ -17,6 +17,8 @@ type kindStream struct {
 	kind source.Kind
 	kindCaches
 	streamSweep
+	// source of the objects, which may have their metadata only.
+	source source.Source
 
 	setMu sync.Mutex     // protects set, and orders its change against submissions
 	set   *constraintSet // nil until the kind is planned
@@ -54,12 +56,30 @@ func (c kindCaches) all() []*objectCache {
 func (a *Auditor) startStream(ctx context.Context, kind source.Kind, caches kindCaches, set *constraintSet) *kindStream {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "kind", kind.GroupVersionKind)
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
-	s := &kindStream{a: a, kind: kind, kindCaches: caches, set: set, cancel: cancel, done: make(chan struct{})}
+	s := &kindStream{a: a, kind: kind, kindCaches: caches, source: a.sourceFor(caches, set), set: set, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		a.source.Stream(ctx, kind, s)
+		s.source.Stream(ctx, kind, s)
 	}()
 	return s
+}
+
+// metadataSource is a source that has one of the same objects with nothing but their
+// metadata.
+type metadataSource interface{ Metadata() source.Source }
+
+// sourceFor returns where a stream gets its objects from: with their content only if
+// somebody reads it.
+func (a *Auditor) sourceFor(caches kindCaches, set *constraintSet) source.Source {
+	if m, ok := a.source.(metadataSource); ok && caches.none() && !set.empty() && set.view.MetadataOnly() {
+		return m.Metadata()
+	}
+	return a.source
+}
+
+// suffices tells whether the stream hands over what a set reads of objects.
+func (s *kindStream) suffices(set *constraintSet) bool {
+	return s.source == s.a.source || set.view.MetadataOnly()
 }
 
 // stop ends the stream and returns after its last operation was submitted.
@@ -114,6 +134,9 @@ func (s *kindStream) ListStarted() {
 // Upsert implements source.Handler.
 func (s *kindStream) Upsert(obj *unstructured.Unstructured) {
 	s.touch(obj.GetNamespace(), obj.GetName())
+	if s.kind.GroupKind() == namespaceKind {
+		s.a.namespaceIs(obj) // before it is judged itself
+	}
 	for _, cache := range s.all() {
 		cache.upsert(obj)
 	}
@@ -145,6 +168,9 @@ func (s *kindStream) Delete(key source.ObjectKey) {
 func (s *kindStream) Listed(resourceVersion string) {
 	seen := s.seen
 	s.seen = nil
+	if s.kind.GroupKind() == namespaceKind {
+		s.a.submit(&dropNamespaces{a: s.a, seen: seen, kinds: s.a.planner.namespacedKinds()})
+	}
 	for _, cache := range s.all() {
 		for _, obj := range cache.listed() {
 			if cache == s.a.planner.namespaces {

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"policy.example.io/policy-apiserver/pkg/index"
 	"policy.example.io/policy-apiserver/pkg/policy"
@@ -63,6 +65,9 @@ func (l *listDone) apply(_ context.Context, tx *index.Tx) error {
 		return err
 	}
 	l.removed = removed
+	if err := tx.State(bucketListed).Put(kindStateKey(gk), []byte(l.a.clock.Now().UTC().Format(time.RFC3339))); err != nil {
+		return err
+	}
 	// Every record of the kind has been written or checked under the current set.
 	l.a.sets.retain(gk, l.set.id)
 	return l.a.sets.save(tx.State(bucketSets), tx.State(bucketMeta), gk)
@@ -117,6 +122,9 @@ func (d *dropKind) apply(_ context.Context, tx *index.Tx) error {
 	if err := d.a.sets.save(tx.State(bucketSets), tx.State(bucketMeta), d.gk); err != nil {
 		return err
 	}
+	if err := tx.State(bucketListed).Delete(kindStateKey(d.gk)); err != nil {
+		return err
+	}
 	return tx.State(bucketPlan).Delete(kindStateKey(d.gk))
 }
 
@@ -126,15 +134,37 @@ func (d *dropKind) committed() { d.a.tracker.kindGone(d.gk) }
 type dropNamespace struct {
 	a         *Auditor
 	namespace string
-	kinds     []schema.GroupKind
+	// uid of the Namespace that there is now. Nothing is gone if the index knows that one,
+	// or none. It is empty if there is none.
+	uid   types.UID
+	kinds []schema.GroupKind
 
 	removed map[schema.GroupKind]int64
 }
 
 func (d *dropNamespace) prepare(context.Context) {}
 
+// idle implements idler.
+func (d *dropNamespace) idle(tx *index.ReadTx) bool {
+	return d.uid != "" && string(tx.State(bucketNamespaces).Get(d.namespace)) == string(d.uid)
+}
+
 func (d *dropNamespace) apply(_ context.Context, tx *index.Tx) error {
 	d.removed = map[schema.GroupKind]int64{}
+	state := tx.State(bucketNamespaces)
+	known := string(state.Get(d.namespace))
+	switch {
+	case d.uid == "":
+		if err := state.Delete(d.namespace); err != nil {
+			return err
+		}
+	case known == string(d.uid):
+		return nil
+	default:
+		if err := state.Put(d.namespace, []byte(d.uid)); err != nil || known == "" {
+			return err
+		}
+	}
 	for _, gk := range d.kinds {
 		removed, err := removeObjects(tx, gk, namespaceStateKey(gk, d.namespace), all)
 		if err != nil {
@@ -143,6 +173,42 @@ func (d *dropNamespace) apply(_ context.Context, tx *index.Tx) error {
 		d.removed[gk] = removed
 	}
 	return nil
+}
+
+// dropNamespaces drops those that the index knows and a complete list does not have.
+type dropNamespaces struct {
+	a     *Auditor
+	seen  seenSet
+	kinds []schema.GroupKind
+
+	dropped []*dropNamespace
+}
+
+func (d *dropNamespaces) prepare(context.Context) {}
+
+func (d *dropNamespaces) apply(ctx context.Context, tx *index.Tx) error {
+	d.dropped = nil
+	err := tx.State(bucketNamespaces).Ascend("", func(name string, _ []byte) error {
+		if !d.seen.has("", name) {
+			d.dropped = append(d.dropped, &dropNamespace{a: d.a, namespace: name, kinds: d.kinds})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, gone := range d.dropped {
+		if err := gone.apply(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *dropNamespaces) committed() {
+	for _, gone := range d.dropped {
+		gone.committed()
+	}
 }
 
 func (d *dropNamespace) committed() {

@@ -154,7 +154,7 @@ func (s *sweeper) sweepKind(ctx context.Context, stream *kindStream) kindOutcome
 	out := kindOutcome{differences: map[source.ObjectKey]struct{}{}}
 	seen := seenSet{}
 	var err error
-	out.resourceVersion, err = s.a.source.List(ctx, stream.kind, func(obj *unstructured.Unstructured) error {
+	out.resourceVersion, err = stream.source.List(ctx, stream.kind, func(obj *unstructured.Unstructured) error {
 		out.listed++
 		seen.add(obj.GetNamespace(), obj.GetName())
 		same, err := s.a.knows(stream, obj)

@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +30,8 @@ type tracker struct {
 	// digest and problems of the newest run.
 	digest   string
 	problems []source.Problem
+	// behind is since when a change waits to be judged, zero if none has for long.
+	behind time.Time
 	// namespacesErr is why Namespaces cannot be followed at the moment.
 	namespacesErr string
 	// run is the active run, nil if there is none.
@@ -67,6 +71,9 @@ type kindStatus struct {
 	stream *kindStream
 	// err is why the kind cannot be listed or watched at the moment.
 	err string
+	// asOf is when it could be for the last time, zero if that is not known or it can be
+	// now.
+	asOf time.Time
 	// refused are objects that the index does not take, and why.
 	refused map[source.ObjectKey]string
 	// listed are the digests of the constraints under which a list was completed.
@@ -118,6 +125,8 @@ type policyStatus struct {
 type constraintStatus struct {
 	*policy.Constraint
 	kinds []schema.GroupKind
+	// unseen are kinds that it names and that are not audited, with the reasons.
+	unseen []string
 }
 
 func newTracker(clk clock.PassiveClock) *tracker {
@@ -202,7 +211,7 @@ func (t *tracker) begin(trigger v1alpha1.RunTrigger, kinds []source.Kind, digest
 	}
 	for gk, k := range t.kinds {
 		if k.err != "" {
-			add(withGroupKind(k.kind, gk), v1alpha1.RunPartial, k.err)
+			add(withGroupKind(k.kind, gk), v1alpha1.RunPartial, k.failure())
 		}
 	}
 	if t.run != nil {
@@ -316,6 +325,29 @@ func (t *tracker) namespacesFailed(err error) {
 	}
 }
 
+// sortBySize sorts kinds by the number of objects that they are known to have, the most
+// first.
+func (t *tracker) sortBySize(kinds []*desiredKind) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slices.SortStableFunc(kinds, func(a, b *desiredKind) int {
+		return cmp.Or(cmp.Compare(t.status(b.kind.GroupKind()).objects, t.status(a.kind.GroupKind()).objects), strings.Compare(a.kind.GroupKind().String(), b.kind.GroupKind().String()))
+	})
+}
+
+// setBehind says since when a change waits to be judged, and tells whether summaries
+// change by that.
+func (t *tracker) setBehind(since time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since = since.Truncate(time.Second)
+	if t.behind.Equal(since) {
+		return false
+	}
+	t.behind, t.summaries = since, true
+	return true
+}
+
 func (t *tracker) markSummaries() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -403,7 +435,7 @@ func (t *tracker) listDone(s *kindStream, set *constraintSet, resourceVersion st
 		return
 	}
 	failed := k.err != ""
-	k.err, k.listed, k.resourceVersion = "", set.digests, resourceVersion
+	k.err, k.asOf, k.listed, k.resourceVersion = "", time.Time{}, set.digests, resourceVersion
 	if t.run != nil && t.run.kinds[gk] != nil {
 		t.run.kinds[gk].Phase, t.run.kinds[gk].Error = v1alpha1.RunComplete, ""
 		if text := k.refusals(); text != "" {
@@ -430,10 +462,13 @@ func (t *tracker) kindFailed(kind source.Kind, err error) {
 	defer t.mu.Unlock()
 	gk := kind.GroupKind()
 	k := t.status(gk)
+	if k.err == "" && len(k.listed) > 0 {
+		k.asOf = t.clock.Now()
+	}
 	k.kind, k.err = kind, err.Error()
 	if t.run != nil {
 		if entry := t.run.kinds[gk]; entry != nil {
-			entry.Phase, entry.Error = v1alpha1.RunPartial, k.err
+			entry.Phase, entry.Error = v1alpha1.RunPartial, k.failure()
 			t.finishIfDone()
 		}
 	}

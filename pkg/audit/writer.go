@@ -38,6 +38,9 @@ type writer struct {
 	work chan *queued
 	// stalled is why nothing is written at the moment, nil if it is.
 	stalled atomic.Pointer[stall]
+	// head is when the operation was submitted that is to be applied next, in Unix
+	// nanoseconds; 0 if there is none.
+	head atomic.Int64
 }
 
 // stall is a time in which transactions fail.
@@ -48,6 +51,9 @@ type stall struct {
 
 // stallTolerance is how long transactions may fail before readers are told.
 const stallTolerance = 3 * time.Second
+
+// backlogTolerance is how long a change may wait before summaries say so.
+const backlogTolerance = 10 * time.Second
 
 // stall returns why and since when nothing can be written, nil if something can.
 func (w *writer) stall() error {
@@ -67,6 +73,7 @@ type refusable interface {
 // queued is an operation on its way.
 type queued struct {
 	operation
+	submitted time.Time
 	// prepared is closed when the operation can be applied.
 	prepared chan struct{}
 	// refusal is why the index does not take the operation, nil if it does.
@@ -83,11 +90,24 @@ func newWriter(db *index.DB, clk clock.WithTicker, metrics *auditMetrics) *write
 	}
 }
 
+// behind returns when the operation was submitted that is to be applied next, zero if
+// that is not long ago or there is none.
+func (w *writer) behind() time.Time {
+	head := w.head.Load()
+	if head == 0 {
+		return time.Time{}
+	}
+	if at := time.Unix(0, head); w.clock.Since(at) >= backlogTolerance {
+		return at
+	}
+	return time.Time{}
+}
+
 // submit hands an operation over. Operations of one goroutine are applied in the
 // order in which it submitted them. It blocks while too much is under way, and
 // does nothing once ctx is done.
 func (w *writer) submit(ctx context.Context, op operation) {
-	q := &queued{operation: op, prepared: make(chan struct{})}
+	q := &queued{operation: op, submitted: w.clock.Now(), prepared: make(chan struct{})}
 	select {
 	case w.queue <- q:
 	case <-ctx.Done():
@@ -125,6 +145,7 @@ func (w *writer) run(ctx context.Context) error {
 		if err := w.apply(ctx, batch); err != nil {
 			return err
 		}
+		w.head.Store(0)
 	}
 }
 
@@ -139,6 +160,7 @@ func (w *writer) nextBatch(ctx context.Context, next *queued) (batch []*queued, 
 			return nil, nil
 		}
 	}
+	w.head.Store(next.submitted.UnixNano())
 	select {
 	case <-next.prepared:
 	case <-ctx.Done():

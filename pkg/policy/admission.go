@@ -173,6 +173,11 @@ func (r *bindingRule) selectsKind(k Kind) bool {
 	return r.binding.SelectsKind(k.GroupVersion().WithResource(k.Resource), k.Namespaced)
 }
 
+func (r *bindingRule) names(k Kind) bool {
+	gvr := k.GroupVersion().WithResource(k.Resource)
+	return r.binding.SelectsKind(gvr, k.Namespaced) && r.binding.NamesResource(gvr)
+}
+
 func (r *bindingRule) reads(k Kind, object, namespace *paths.Tree) {
 	ofObject, ofNamespace := r.binding.ReadsLabels(k.GroupVersion().WithResource(k.Resource))
 	if ofObject {

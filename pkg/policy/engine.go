@@ -12,6 +12,9 @@ type rule interface {
 	selectsKind(k Kind) bool
 	// selectsGroup tells whether objects of some kind of an API group can match.
 	selectsGroup(group string) bool
+	// names tells whether a kind that can match is named, and not only selected by a
+	// wildcard.
+	names(k Kind) bool
 	// reads adds what judging an object of a kind may read of it and of its Namespace,
 	// besides names, kinds and uid.
 	reads(k Kind, object, namespace *paths.Tree)

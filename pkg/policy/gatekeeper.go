@@ -33,6 +33,10 @@ func (r *gatekeeperRule) selectsGroup(group string) bool {
 	return r.match.SelectsGroup(group, match.Original) || r.expansion.selectsGroup(group)
 }
 
+func (r *gatekeeperRule) names(k Kind) bool {
+	return r.match.SelectsKind(k.GroupKind(), k.Namespaced, match.Original) && r.match.NamesKind(k.GroupKind())
+}
+
 func (r *gatekeeperRule) reads(k Kind, object, namespace *paths.Tree) {
 	r.readsOne(k.GroupKind() == namespaceKind, object, namespace)
 	if r.expansion != nil {

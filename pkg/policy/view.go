@@ -54,6 +54,17 @@ func Union(views []*View) *View {
 // Whole tells whether everything of an object is read, its resourceVersion too.
 func (v *View) Whole() bool { return v.object.Whole() }
 
+// MetadataOnly tells whether nothing of an object is read but its kind and metadata.
+func (v *View) MetadataOnly() bool {
+	named, others := v.object.Branches()
+	for name := range named {
+		if name != "metadata" && name != "kind" && name != "apiVersion" {
+			return false
+		}
+	}
+	return others == nil
+}
+
 // Object returns a digest of what is read of an object, and of the version of its kind.
 func (v *View) Object(obj *unstructured.Unstructured) string {
 	return digestOf(v.projections[0], obj, obj.GetAPIVersion())

@@ -94,7 +94,7 @@ violation[{"msg": msg}] {
 violation[{"msg": "host"}] { input.review.object.spec.hostNetwork; input.review.namespaceObject.metadata.labels.a }`), "Other")))
 	in.Constraints = append(in.Constraints,
 		parse(t, testConstraint("plain", "match: {}")),
-		parse(t, testConstraint("labels", "match: {labelSelector: {matchLabels: {a: "y"}}}")),
+		parse(t, testConstraint("labels", "match: {labelSelector: {matchLabels: {a: 'y'}}}")),
 		parse(t, renamed(testConstraint("plain", "match: {}"), "Other")),
 		parse(t, renamed(testConstraint("namespaces", "match: {namespaceSelector: {matchExpressions: [{key: b, operator: Exists}]}}"), "Other")))
 	in.AdmissionPolicies = append(in.AdmissionPolicies, parse(t, `
@@ -177,4 +177,23 @@ func randomNamespace(random *rand.Rand) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
 		"name": "ns", "labels": labels, "annotations": map[string]any{"note": fmt.Sprint(random.IntN(3))},
 	}}}
+}
+
+func TestMetadataOnly(t *testing.T) {
+	for rego, want := range map[string]bool{
+		needLabel: true,
+		"package test\nviolation[{\"msg\": \"m\"}] { input.review.object.metadata.annotations.a; input.review.object.kind == \"Pod\" }": true,
+		"package test\nviolation[{\"msg\": \"m\"}] { not input.review.object.metadata.labels.a; not input.review.object.spec }":         false,
+		"package test\nviolation[{\"msg\": \"m\"}] { input.review.object[_].labels.a }":                                                 false,
+		"package test\nviolation[{\"msg\": \"m\"}] { count(input.review.object) > 2 }":                                                  false,
+		"package test\nviolation[{\"msg\": \"m\"}] { input.review.name == \"x\" }":                                                      true,
+	} {
+		set := compile(t, testTemplate(rego), testConstraint("c", "match: {}"))
+		if len(set.Constraints()) != 1 {
+			t.Fatalf("rejected: %v", set.Rejections())
+		}
+		if got := NewView(podsKind, set.Constraints()).MetadataOnly(); got != want {
+			t.Errorf("%s\nmetadata only is %v, want %v", rego, got, want)
+		}
+	}
 }

@@ -39,12 +39,21 @@ type Inventory struct {
 	// OtherVersions are Kinds in the further versions that they can be listed in. They
 	// are the same objects.
 	OtherVersions []Kind
+	// Unstreamed are kinds that have objects which no Stream hands over, with the reason.
+	Unstreamed []UnstreamedKind
 	// FailedGroups are API groups whose kinds are not known at the moment, with the
 	// reason. Kinds of these groups are missing from Kinds but must not be taken
 	// for gone.
 	FailedGroups map[string]error
 	// Problems besides FailedGroups.
 	Problems []Problem
+}
+
+// UnstreamedKind is a kind that cannot be streamed.
+type UnstreamedKind struct {
+	Kind
+	// Reason, for those whose policies name the kind.
+	Reason string
 }
 
 // ObjectKey identifies an object of a kind.

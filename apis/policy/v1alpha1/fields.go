@@ -61,7 +61,7 @@ func SummaryFields() []SelectableField[*ConstraintSummary] {
 		{"constraint.kind", "kind of the constraint", nil, func(s *ConstraintSummary) string { return s.Constraint.Kind }},
 		{"constraint.name", "name of the constraint", nil, func(s *ConstraintSummary) string { return s.Constraint.Name }},
 		{"enforcementAction", "deny, warn, dryrun or scoped", nil, func(s *ConstraintSummary) string { return s.EnforcementAction }},
-		{"state", "NotYetAudited, Current, Partial, Rejected or Deferred", values(SummaryNotYetAudited, SummaryCurrent, SummaryPartial, SummaryRejected, SummaryDeferred), func(s *ConstraintSummary) string { return string(s.State) }},
+		{"state", "NotYetAudited, Current, Pending, Partial, Rejected or Deferred", values(SummaryNotYetAudited, SummaryCurrent, SummaryPending, SummaryPartial, SummaryRejected, SummaryDeferred), func(s *ConstraintSummary) string { return string(s.State) }},
 	}
 }
 

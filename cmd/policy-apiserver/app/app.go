@@ -126,7 +126,7 @@ func run(ctx context.Context, opts *options.Options) error {
 		return err
 	}
 	changes := feed.New(db)
-	auditor, err := audit.New(audit.Config{Source: src, Index: db, Workers: opts.Workers, SweepInterval: opts.SweepInterval, EnsureConstraintKind: ensure})
+	auditor, err := audit.New(audit.Config{Source: src, SourceID: opts.SourceID(), Index: db, Workers: opts.Workers, SweepInterval: opts.SweepInterval, EnsureConstraintKind: ensure})
 	if err != nil {
 		return err
 	}

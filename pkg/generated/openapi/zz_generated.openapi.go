@@ -3444,11 +3444,11 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ConstraintSummary(ref common.R
 					},
 					"state": {
 						SchemaProps: spec.SchemaProps{
-							Description: "state says what the totals are worth.\n\nPossible enum values:\n - `\"Current\"` means that the totals are those of the cluster.\n - `\"Deferred\"` means that the constraint waits for data that its policy refers to.\n - `\"NotYetAudited\"` means that not every kind of the constraint was listed to its end since the constraint's generation was seen. The totals grow.\n - `\"Partial\"` means that some of the constraint's kinds could not be listed or watched; the totals miss what is there.\n - `\"Rejected\"` means that the constraint or its template is wrong and nothing is evaluated.",
+							Description: "state says what the totals are worth.\n\nPossible enum values:\n - `\"Current\"` means that the totals are those of the cluster.\n - `\"Deferred\"` means that the constraint waits for data that its policy refers to.\n - `\"NotYetAudited\"` means that not every kind of the constraint was listed to its end since the constraint's generation was seen. The totals grow.\n - `\"Partial\"` means that some of the constraint's kinds could not be listed or watched; the totals miss what is there.\n - `\"Pending\"` means that changes wait longer than usual to be judged; the message says since when. The totals are those from before.\n - `\"Rejected\"` means that the constraint or its template is wrong and nothing is evaluated.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
-							Enum:        []interface{}{"Current", "Deferred", "NotYetAudited", "Partial", "Rejected"},
+							Enum:        []interface{}{"Current", "Deferred", "NotYetAudited", "Partial", "Pending", "Rejected"},
 						},
 					},
 					"message": {

@@ -122,6 +122,13 @@ func (m *Matcher) SelectsKind(gk schema.GroupKind, namespaced bool, source Sourc
 	return m.selectsSource(source) && m.selectsGroupKind(gk)
 }
 
+// NamesKind tells whether kinds has a kind by its name.
+func (m *Matcher) NamesKind(gk schema.GroupKind) bool {
+	return slices.ContainsFunc(m.spec.Kinds, func(k Kinds) bool {
+		return slices.Contains(k.Kinds, gk.Kind) && listed(k.APIGroups, gk.Group)
+	})
+}
+
 func (m *Matcher) selectsSource(source Source) bool {
 	switch m.spec.Source {
 	case "", sourceAll:

@@ -256,6 +256,13 @@ func (b *Binding) SelectsKind(gvr schema.GroupVersionResource, namespaced bool) 
 	return false
 }
 
+// NamesResource tells whether a rule of the policy has a resource by its name.
+func (b *Binding) NamesResource(gvr schema.GroupVersionResource) bool {
+	return b.Policy.match != nil && slices.ContainsFunc(b.Policy.match.rules, func(r rule) bool {
+		return slices.Contains(r.Resources, gvr.Resource) && (slices.Contains(r.APIGroups, "*") || slices.Contains(r.APIGroups, gvr.Group))
+	})
+}
+
 // attributes of a request for an object.
 func (s *Subject) attributes(operation admission.Operation) admission.Attributes {
 	return admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, s.namespace(), s.Object.GetName(), s.Resource, "", operation, nil, false, nil)

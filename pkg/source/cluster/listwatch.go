@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"policy.example.io/policy-apiserver/pkg/source"
@@ -29,7 +28,7 @@ import (
 // after Failed. The reflector retries a few errors without listing anew; these are
 // not reported until they last (see resumeError).
 type listWatch struct {
-	resource dynamic.ResourceInterface
+	resource resourceClient
 	kind     source.Kind
 	out      *delivery
 	tuning   tuning
@@ -110,7 +109,7 @@ func (l *listWatch) list(ctx context.Context, pageSize int64, cause error) (meta
 // listPages reads a list page by page and returns its resource version. begin is called
 // when the first page is there, visit for each object. The error is an expiredPageError if
 // the list cannot be continued.
-func listPages(ctx context.Context, resource dynamic.ResourceInterface, kind source.Kind, pageSize int64, begin func(), visit func(*unstructured.Unstructured) error) (string, error) {
+func listPages(ctx context.Context, resource resourceClient, kind source.Kind, pageSize int64, begin func(), visit func(*unstructured.Unstructured) error) (string, error) {
 	opts := metav1.ListOptions{Limit: pageSize}
 	var resourceVersion string
 	for {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -136,6 +137,19 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 // Directory returns the path of --source=dir:PATH, and whether it is that.
 func (o *Options) Directory() (string, bool) {
 	return strings.CutPrefix(o.Source, sourceDirPrefix)
+}
+
+// SourceID tells the sources of a data directory apart. A cluster may move to another
+// address.
+func (o *Options) SourceID() string {
+	path, ok := o.Directory()
+	if !ok {
+		return o.Source
+	}
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	return sourceDirPrefix + path
 }
 
 // Complete fills in what depends on other options.
