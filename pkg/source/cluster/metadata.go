@@ -39,7 +39,8 @@ func (s metadataSource) client(kind source.Kind) resourceClient {
 	return metadataClient{s.metadata.Resource(kind.GroupVersionResource()), kind}
 }
 
-// metadataClient has objects of a kind without their content.
+// metadataClient has objects of a kind without their content. Its watches have
+// PartialObjectMetadata.
 type metadataClient struct {
 	metadata.ResourceInterface
 	kind source.Kind
@@ -55,7 +56,7 @@ func (c metadataClient) List(ctx context.Context, opts metav1.ListOptions) (*uns
 	out.SetResourceVersion(page.ResourceVersion)
 	out.SetContinue(page.Continue)
 	for i := range page.Items {
-		obj, err := c.object(&page.Items[i])
+		obj, err := withoutContent(&page.Items[i], c.kind)
 		if err != nil {
 			return nil, err
 		}
@@ -65,33 +66,13 @@ func (c metadataClient) List(ctx context.Context, opts metav1.ListOptions) (*uns
 	return out, nil
 }
 
-// Watch implements resourceClient.
-func (c metadataClient) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	w, err := c.ResourceInterface.Watch(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
-		partial, ok := event.Object.(*metav1.PartialObjectMetadata)
-		if !ok || event.Type == watch.Bookmark {
-			return event, true
-		}
-		obj, err := c.object(partial)
-		if err != nil {
-			return errorEvent(err), true
-		}
-		event.Object = obj
-		return event, true
-	}), nil
-}
-
-// object makes an object of the kind of what is there of it.
-func (c metadataClient) object(partial *metav1.PartialObjectMetadata) (*unstructured.Unstructured, error) {
+// withoutContent makes an object of a kind of its metadata.
+func withoutContent(partial *metav1.PartialObjectMetadata, kind source.Kind) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(partial)
 	if err != nil {
-		return nil, fmt.Errorf("the server sent metadata of a %s that makes no sense: %w", c.kind.GroupVersionKind, err)
+		return nil, fmt.Errorf("the server sent metadata of a %s that makes no sense: %w", kind.GroupVersionKind, err)
 	}
 	obj := &unstructured.Unstructured{Object: content}
-	obj.SetGroupVersionKind(c.kind.GroupVersionKind)
+	obj.SetGroupVersionKind(kind.GroupVersionKind)
 	return obj, nil
 }

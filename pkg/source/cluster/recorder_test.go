@@ -30,6 +30,8 @@ type recorder struct {
 	state   map[string]int
 	listed  map[string]int // of the list under way
 	hook    func(call string)
+
+	onUpsert func(obj *unstructured.Unstructured)
 }
 
 var _ source.Handler = (*recorder)(nil)
@@ -65,6 +67,9 @@ func (r *recorder) ListStarted() {
 }
 
 func (r *recorder) Upsert(obj *unstructured.Unstructured) {
+	if r.onUpsert != nil {
+		r.onUpsert(obj)
+	}
 	phase := "live"
 	r.mu.Lock()
 	if r.phase == "listing" {
