@@ -209,6 +209,30 @@ func TestTheWriterKnowsHowFarItIsBehind(t *testing.T) {
 	}
 }
 
+func TestAKindThatGoesWhileItIsListed(t *testing.T) {
+	pods := source.Kind{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}}
+	maps := source.Kind{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
+	for _, gone := range []bool{true, false} {
+		tr := newTracker(clocktesting.NewFakeClock(time.Now()))
+		tr.beginRun(v1alpha1.TriggerStartup, []source.Kind{pods, maps}, "", nil)
+		stream := &kindStream{kind: maps}
+		tr.listStarted(stream)
+		tr.listDone(stream, &constraintSet{}, "7")
+		tr.kindGone(podKind, gone)
+		if len(tr.ended) != 1 {
+			t.Fatalf("the run has not ended")
+		}
+		run := tr.ended[0].object()
+		if want := map[bool]v1alpha1.RunPhase{true: v1alpha1.RunPartial, false: v1alpha1.RunComplete}[gone]; run.Phase != want {
+			t.Errorf("gone %v: the run is %s, want %s", gone, run.Phase, want)
+		}
+		named := slices.ContainsFunc(run.Kinds, func(k v1alpha1.KindRun) bool { return k.Kind == "Pod" && strings.Contains(k.Error, "went") })
+		if named != gone {
+			t.Errorf("gone %v: kinds are %+v", gone, run.Kinds)
+		}
+	}
+}
+
 func TestSummariesSayThatChangesWait(t *testing.T) {
 	tr := newTracker(clocktesting.NewFakeClock(time.Now()))
 	c := &constraintStatus{Constraint: &policy.Constraint{Digest: "d"}, kinds: []schema.GroupKind{podKind}}

@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"policy.example.io/policy-apiserver/pkg/policy"
@@ -47,14 +49,19 @@ func (p *planner) dropKinds(desired map[schema.GroupKind]*desiredKind, unknownKi
 				stream.stop()
 				delete(p.streams, gk)
 			} else {
-				stream.narrow(nil, &dropKind{a: p.a, gk: gk})
+				stream.narrow(nil, &dropKind{a: p.a, gk: gk, gone: !p.exists(gk)})
 				delete(p.planned, gk)
 				continue
 			}
 		}
-		p.a.submit(&dropKind{a: p.a, gk: gk})
+		p.a.submit(&dropKind{a: p.a, gk: gk, gone: !p.exists(gk)})
 		delete(p.planned, gk)
 	}
+}
+
+// exists tells whether the source has a kind.
+func (p *planner) exists(gk schema.GroupKind) bool {
+	return slices.ContainsFunc(p.inventory.Kinds, func(kind source.Kind) bool { return kind.GroupKind() == gk })
 }
 
 // adopt makes the constraint set of a kind current and tells whether the kind has

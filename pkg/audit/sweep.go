@@ -110,6 +110,8 @@ func all(string, string) bool { return true }
 type dropKind struct {
 	a  *Auditor
 	gk schema.GroupKind
+	// gone is true if the kind does not exist any more.
+	gone bool
 }
 
 func (d *dropKind) prepare(context.Context) {}
@@ -128,7 +130,7 @@ func (d *dropKind) apply(_ context.Context, tx *index.Tx) error {
 	return tx.State(bucketPlan).Delete(kindStateKey(d.gk))
 }
 
-func (d *dropKind) committed() { d.a.tracker.kindGone(d.gk) }
+func (d *dropKind) committed() { d.a.tracker.kindGone(d.gk, d.gone) }
 
 // dropNamespace takes all objects of a namespace that is gone out of the audit.
 type dropNamespace struct {

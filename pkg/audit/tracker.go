@@ -476,13 +476,19 @@ func (t *tracker) kindFailed(kind source.Kind, err error) {
 	t.notify()
 }
 
-func (t *tracker) kindGone(gk schema.GroupKind) {
+// kindGone says that a kind is not audited any more. If it has ceased to exist while it
+// was listed, the run says so.
+func (t *tracker) kindGone(gk schema.GroupKind, gone bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.kinds, gk)
 	delete(t.recovered, gk)
 	if t.run != nil {
-		delete(t.run.kinds, gk)
+		if entry := t.run.kinds[gk]; entry != nil && entry.Phase == v1alpha1.RunRunning && gone {
+			entry.Phase, entry.Error = v1alpha1.RunPartial, "the kind went while it was listed"
+		} else {
+			delete(t.run.kinds, gk)
+		}
 		t.finishIfDone()
 	}
 	t.summaries = true

@@ -79,7 +79,7 @@ func TestRequestsOfAnAudit(t *testing.T) {
 	started := time.Now()
 	proxy, b := proxied(t)
 	firstRun(t, b)
-	foundBy(t, b.Client, "e2e-load", "load", "ConfigMap/kube-root-ca.crt", "ServiceAccount/default")
+	foundBy(t, b.Client, "e2e-load", "load", "ServiceAccount/default")
 
 	lists, watches := map[string]int{}, map[string]int{}
 	for _, r := range proxy.Requests(started) {
@@ -165,10 +165,10 @@ func TestRequestsOfAnAudit(t *testing.T) {
 func TestAnOverloadedAPIServer(t *testing.T) {
 	apply(t, template("E2EBusy"), namespace("e2e-busy"))
 	remove(t, "constrainttemplate/e2ebusy", "namespace/e2e-busy")
-	apply(t, constraint("E2EBusy", "busy", "ConfigMap", "e2e-busy", "owner"))
+	apply(t, constraint("E2EBusy", "busy", "ConfigMap", "e2e-busy", "owner"), configMap("e2e-busy", "old", ""))
 	proxy, b := proxied(t)
 	firstRun(t, b)
-	foundBy(t, b.Client, "e2e-busy", "busy", "ConfigMap/kube-root-ca.crt")
+	foundBy(t, b.Client, "e2e-busy", "busy", "ConfigMap/old")
 	b.Stop()
 	apply(t, configMap("e2e-busy", "c", ""))
 	const retryAfter = 2 * time.Second
@@ -207,19 +207,19 @@ func TestAnOverloadedAPIServer(t *testing.T) {
 			t.Errorf("request %d came %v after the one before, which was told to wait %v", i+1, wait, retryAfter)
 		}
 	}
-	foundBy(t, b.Client, "e2e-busy", "busy", "ConfigMap/kube-root-ca.crt") // what is known is served
+	foundBy(t, b.Client, "e2e-busy", "busy", "ConfigMap/old") // what is known is served
 	proxy.Refuse(nil)
-	foundBy(t, b.Client, "e2e-busy", "busy", "ConfigMap/c", "ConfigMap/kube-root-ca.crt")
+	foundBy(t, b.Client, "e2e-busy", "busy", "ConfigMap/c", "ConfigMap/old")
 }
 
 // TestAnExpiredWatch resumes its own kind only.
 func TestAnExpiredWatch(t *testing.T) {
 	apply(t, template("E2EGone"), namespace("e2e-gone"))
 	remove(t, "constrainttemplate/e2egone", "namespace/e2e-gone")
-	apply(t, constraint("E2EGone", "gone", "ConfigMap, Secret", "e2e-gone", "owner"))
+	apply(t, constraint("E2EGone", "gone", "ConfigMap, Secret", "e2e-gone", "owner"), configMap("e2e-gone", "old", ""))
 	proxy, b := proxied(t)
 	firstRun(t, b)
-	foundBy(t, b.Client, "e2e-gone", "gone", "ConfigMap/kube-root-ca.crt")
+	foundBy(t, b.Client, "e2e-gone", "gone", "ConfigMap/old")
 	b.Stop()
 	var gone atomic.Int32
 	proxy.Refuse(func(r *framework.Request, w http.ResponseWriter) bool {
@@ -236,7 +236,7 @@ func TestAnExpiredWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, configMap("e2e-gone", "c", ""))
-	foundBy(t, b.Client, "e2e-gone", "gone", "ConfigMap/c", "ConfigMap/kube-root-ca.crt")
+	foundBy(t, b.Client, "e2e-gone", "gone", "ConfigMap/c", "ConfigMap/old")
 	secrets := 0
 	for _, r := range proxy.Requests(begin) {
 		if r.Path == "/api/v1/secrets" {
