@@ -9,7 +9,7 @@ import (
 // +genclient:onlyVerbs=get,list,watch
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// AuditRun is one sweep of the audit: which kinds were listed, what was
+// AuditRun is one pass of the audit over kinds: which kinds were listed, what was
 // evaluated, and what could not be. Between runs the audit follows every change
 // by watches, so a run does not have to be recent for its results to be.
 type AuditRun struct {

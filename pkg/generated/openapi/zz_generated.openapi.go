@@ -2777,7 +2777,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditResult(ref common.Referen
 					},
 					"lastWriter": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastWriter is the last entry of the object's managedFields: who wrote the object last, with which operation and when. Absent if the object has none.",
+							Description: "lastWriter is the last entry of the object's managedFields when it was judged: who had written the object last, with which operation and when. Absent if the object had none.",
 							Ref:         ref(v1alpha1.LastWriter{}.OpenAPIModelName()),
 						},
 					},
@@ -2931,7 +2931,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditRun(ref common.ReferenceC
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "AuditRun is one sweep of the audit: which kinds were listed, what was evaluated, and what could not be. Between runs the audit follows every change by watches, so a run does not have to be recent for its results to be.",
+				Description: "AuditRun is one pass of the audit over kinds: which kinds were listed, what was evaluated, and what could not be. Between runs the audit follows every change by watches, so a run does not have to be recent for its results to be.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3199,7 +3199,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ClusterAuditResult(ref common.
 					},
 					"lastWriter": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastWriter is the last entry of the object's managedFields: who wrote the object last, with which operation and when. Absent if the object has none.",
+							Description: "lastWriter is the last entry of the object's managedFields when it was judged: who had written the object last, with which operation and when. Absent if the object had none.",
 							Ref:         ref(v1alpha1.LastWriter{}.OpenAPIModelName()),
 						},
 					},
@@ -3573,7 +3573,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_Finding(ref common.ReferenceCa
 					},
 					"lastWriter": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastWriter is the last entry of the object's managedFields: who wrote the object last, with which operation and when. Absent if the object has none.",
+							Description: "lastWriter is the last entry of the object's managedFields when it was judged: who had written the object last, with which operation and when. Absent if the object had none.",
 							Ref:         ref(v1alpha1.LastWriter{}.OpenAPIModelName()),
 						},
 					},
@@ -3942,7 +3942,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ResourceReference(ref common.R
 					},
 					"resourceVersion": {
 						SchemaProps: spec.SchemaProps{
-							Description: "resourceVersion of the object when it was judged.",
+							Description: "resourceVersion of the object when it was judged. The object may have a newer one in which nothing has changed that a policy reads.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
