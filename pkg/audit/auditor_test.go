@@ -78,12 +78,16 @@ func pod(namespace, name, labels string) string {
 // harness runs an Auditor over a source, mostly a fake one.
 type harness struct {
 	testing.TB
-	src    source.Source
-	dir    string
-	db     *index.DB
-	a      *Auditor
-	cancel context.CancelFunc
-	done   chan error
+	src source.Source
+	dir string
+	db  *index.DB
+	a   *Auditor
+	// configure changes the configuration of Auditors, nil if that is not wanted.
+	configure func(*Config)
+	// patient makes sweeps wait for streams as long as it takes.
+	patient bool
+	cancel  context.CancelFunc
+	done    chan error
 	// options changes those of the index; nil leaves them alone.
 	options func(*index.Options)
 	// opened is called with each index before the audit runs; nil if nobody cares.
@@ -114,12 +118,20 @@ func (h *harness) start() {
 	if h.opened != nil {
 		h.opened(db)
 	}
-	a, err := New(Config{Source: h.src, Index: db, Workers: 2})
+	config := Config{Source: h.src, Index: db, Workers: 2}
+	if h.configure != nil {
+		h.configure(&config)
+	}
+	a, err := New(config)
 	if err != nil {
 		h.Fatalf("new auditor: %v", err)
 	}
 	a.planner.referenceDelay = 100 * time.Millisecond
 	a.roomInterval, a.refillInterval = 50*time.Millisecond, 500*time.Millisecond
+	a.sweeper.grace = 300 * time.Millisecond
+	if h.patient {
+		a.sweeper.grace = time.Hour
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	h.db, h.a, h.cancel, h.done = db, a, cancel, make(chan error, 1)
 	go func() {

@@ -3,6 +3,8 @@ package audit
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -97,6 +99,26 @@ func (c *objectCache) upsert(obj *unstructured.Unstructured) {
 	if synced && (old == nil || old.digest != entry.digest) {
 		c.changed(old, entry)
 	}
+}
+
+// has tells whether the cache has an object as it is, or rightly does not have it.
+func (c *objectCache) has(obj *unstructured.Unstructured) (bool, error) {
+	entry, err := c.keep(obj)
+	if err != nil {
+		return false, err
+	}
+	old := c.get(obj.GetNamespace(), obj.GetName())
+	if old == nil || entry == nil {
+		return old == nil && entry == nil, nil
+	}
+	return old.digest == entry.digest, nil
+}
+
+// keys returns the keys of the objects, in no order.
+func (c *objectCache) keys() []source.ObjectKey {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Collect(maps.Keys(c.objects))
 }
 
 func (c *objectCache) delete(key source.ObjectKey) {

@@ -2,8 +2,10 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 )
@@ -11,11 +13,11 @@ import (
 // constraintState tells what the totals of a constraint are worth and why; the
 // caller holds mu.
 func (t *tracker) constraintState(c *constraintStatus) (v1alpha1.SummaryState, string) {
-	var failing, pending []string
+	failing, pending := slices.Clone(c.unseen), []string(nil)
 	for _, gk := range c.kinds {
 		k := t.status(gk)
 		if k.err != "" {
-			failing = append(failing, gk.String()+": "+k.err)
+			failing = append(failing, gk.String()+": "+k.failure())
 		} else if text := t.missing(k); text != "" {
 			failing = append(failing, gk.String()+": "+text)
 		} else if _, ok := k.listed[c.Digest]; !ok {
@@ -40,6 +42,8 @@ func (t *tracker) constraintState(c *constraintStatus) (v1alpha1.SummaryState, s
 		return v1alpha1.SummaryPartial, fmt.Sprintf("problems that keep objects from being seen: %d, the first: %s: %s; the newest AuditRun has them", len(t.policies.hidden), first.Subject, first.Message)
 	case len(pending) > 0:
 		return v1alpha1.SummaryNotYetAudited, "being listed: " + joinSome(pending, ", ")
+	case !t.behind.IsZero():
+		return v1alpha1.SummaryPending, "changes wait to be judged, the first of them since " + t.behind.UTC().Format(time.RFC3339)
 	case len(c.kinds) == 0:
 		return v1alpha1.SummaryCurrent, "no kind that exists here is selected"
 	}
@@ -56,6 +60,14 @@ func (t *tracker) missing(k *kindStatus) string {
 		out = append(out, notKept(t.quota))
 	}
 	return strings.Join(out, "; ")
+}
+
+// failure says why the kind cannot be listed or watched, and how old its findings are.
+func (k *kindStatus) failure() string {
+	if k.asOf.IsZero() {
+		return k.err
+	}
+	return fmt.Sprintf("%s; its findings are kept, as of %s", k.err, k.asOf.UTC().Format(time.RFC3339))
 }
 
 // refusals says which objects the index does not take, "" if there are none; the

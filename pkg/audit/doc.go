@@ -10,12 +10,14 @@
 // Invariants:
 //
 //   - Objects are not kept. Of each object the index has a record (record.go):
-//     uid, resourceVersion, the constraints it was judged by and the findings it
-//     has. Namespaces, templates and constraints are the exception: they are
+//     uid, resourceVersion, a digest of what constraints can read of it, the
+//     constraints it was judged by and the findings it has. Namespaces, templates and constraints are the exception: they are
 //     what objects are judged with.
-//   - An object whose record matches its uid, resourceVersion and Namespace is
-//     judged only by constraints that the record does not cover, also after a
-//     restart.
+//   - An object whose record has its uid, and its resourceVersion or the digest of
+//     what constraints can read of it, is judged only by constraints that the record
+//     does not cover, also after a restart. If there are none, nothing is written.
+//   - A sweep (sweeper.go) compares and evaluates nothing; what was missed is mended by
+//     the kind's stream, which lists again.
 //   - Rows of an object go when the object is deleted, when a complete list of its
 //     kind lacks it, when its kind or its namespace goes, or when the constraint
 //     goes. A kind that cannot be listed keeps its rows.

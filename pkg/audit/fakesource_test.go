@@ -29,9 +29,11 @@ type fakeSource struct {
 	failedGroups map[string]error
 	failing      map[schema.GroupKind]error // lists of these kinds fail
 	problems     []source.Problem
+	unstreamed   []source.UnstreamedKind
 	streams      map[schema.GroupKind]map[*fakeStream]struct{}
 	lists        map[schema.GroupKind]int // complete lists delivered
 	version      int
+	sweeps       []schema.GroupKind // lists without streams, in order
 }
 
 type fakeStream struct {
@@ -103,10 +105,33 @@ func (f *fakeSource) Inventory(context.Context) (*source.Inventory, error) {
 		}
 	}
 	inventory.OtherVersions = append(inventory.OtherVersions, f.others...)
+	inventory.Unstreamed = append(inventory.Unstreamed, f.unstreamed...)
 	sort.Slice(inventory.Kinds, func(i, j int) bool {
 		return inventory.Kinds[i].GroupKind().String() < inventory.Kinds[j].GroupKind().String()
 	})
 	return inventory, nil
+}
+
+// List lists what there is. Tests may hook into it.
+func (f *fakeSource) List(_ context.Context, kind source.Kind, visit func(*unstructured.Unstructured) error) (string, error) {
+	gk := kind.GroupKind()
+	f.mu.Lock()
+	err, version := f.failing[gk], strconv.Itoa(f.version)
+	var objects []*unstructured.Unstructured
+	for _, obj := range f.objects[gk] {
+		objects = append(objects, obj.DeepCopy())
+	}
+	f.sweeps = append(f.sweeps, gk)
+	f.mu.Unlock()
+	if err != nil {
+		return "", err
+	}
+	for _, obj := range objects {
+		if err := visit(obj); err != nil {
+			return "", err
+		}
+	}
+	return version, nil
 }
 
 func (f *fakeSource) Changed() <-chan struct{} { return f.changed }

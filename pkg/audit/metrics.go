@@ -11,13 +11,19 @@ import (
 
 // auditMetrics are the metrics of an Auditor.
 type auditMetrics struct {
-	evaluations *metrics.CounterVec
-	objects     *metrics.CounterVec
+	evaluations  *metrics.CounterVec
+	objects      *metrics.CounterVec
+	transactions *metrics.Counter
+	sweeps       *metrics.Counter
+	differences  *metrics.Counter
 }
 
 // processMetrics are the metrics of this process: a registry takes a metric only
 // once, however many Auditors there are.
-var processMetrics = sync.OnceValue(func() *auditMetrics {
+var processMetrics = sync.OnceValue(func() *auditMetrics { return newMetrics(legacyregistry.MustRegister) })
+
+// newMetrics makes metrics and registers them.
+func newMetrics(register func(...metrics.Registerable)) *auditMetrics {
 	m := &auditMetrics{
 		evaluations: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace:      "policy_apiserver",
@@ -33,10 +39,31 @@ var processMetrics = sync.OnceValue(func() *auditMetrics {
 			Help:           "Objects handed over by the source, by whether anything about them had to be evaluated: evaluated or unchanged.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"outcome"}),
+		transactions: metrics.NewCounter(&metrics.CounterOpts{
+			Namespace:      "policy_apiserver",
+			Subsystem:      "audit",
+			Name:           "transactions_total",
+			Help:           "Transactions in which the audit wrote to the index, or tried to.",
+			StabilityLevel: metrics.ALPHA,
+		}),
 	}
-	legacyregistry.MustRegister(m.evaluations, m.objects)
+	m.sweeps = metrics.NewCounter(&metrics.CounterOpts{
+		Namespace:      "policy_apiserver",
+		Subsystem:      "audit",
+		Name:           "sweeps_total",
+		Help:           "Sweeps that came to their end.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	m.differences = metrics.NewCounter(&metrics.CounterOpts{
+		Namespace:      "policy_apiserver",
+		Subsystem:      "audit",
+		Name:           "sweep_differences_total",
+		Help:           "Objects of which a sweep found that the audit had missed a change.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	register(m.evaluations, m.objects, m.transactions, m.sweeps, m.differences)
 	return m
-})
+}
 
 var outcomeLabels = map[policy.Outcome]string{
 	policy.NotMatched: "not_matched",

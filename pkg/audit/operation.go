@@ -29,6 +29,12 @@ type operation interface {
 	committed()
 }
 
+// idler is an operation that may have nothing to write.
+type idler interface {
+	// idle tells, after prepare, whether apply would write nothing.
+	idle(tx *index.ReadTx) bool
+}
+
 // upsert judges an object that exists.
 type upsert struct {
 	a      *Auditor
@@ -100,18 +106,21 @@ func (u *upsert) judge(ctx context.Context, before []byte) judgement {
 		old = nil
 	}
 	gk := u.stream.kind.GroupKind()
-	namespace, namespaceDigest := u.a.namespaceOf(gk, u.obj, u.set.needsNamespace)
+	namespace := u.a.namespaceOf(gk, u.obj, u.set.needsNamespace)
 	after := &record{
 		UID:             u.obj.GetUID(),
 		ResourceVersion: u.obj.GetResourceVersion(),
 		Set:             u.set.id,
-		Namespace:       namespaceDigest,
+	}
+	if u.set.needsNamespace {
+		after.Namespace = namespace.digest(u.set.view)
 	}
 	j := judgement{before: before, known: old != nil, after: after, cause: u.causeOf(old, after)}
 	j.whyObsolete = u.whyGone(j.cause)
 
 	// What the record still says.
 	var covered map[string]struct{}
+	sameNamespace := false
 	recorded := map[policy.ConstraintID]recordedFinding{}
 	if old != nil {
 		j.recreated = old.UID != after.UID
@@ -121,14 +130,12 @@ func (u *upsert) judge(ctx context.Context, before []byte) judgement {
 			for _, f := range old.Findings {
 				recorded[f.id()] = f
 			}
-			if old.ResourceVersion == after.ResourceVersion && old.Namespace == after.Namespace {
-				covered = u.a.sets.covered(gk, old.Set)
-			}
+			covered, sameNamespace = u.covered(old, namespace)
 		}
 	}
 	var toEvaluate []*policy.Constraint
 	for _, c := range u.set.constraints {
-		if _, ok := covered[c.Digest]; !ok {
+		if _, ok := covered[c.Digest]; !ok || c.NeedsNamespace && !sameNamespace {
 			toEvaluate = append(toEvaluate, c)
 			continue
 		}
@@ -139,7 +146,7 @@ func (u *upsert) judge(ctx context.Context, before []byte) judgement {
 	}
 	j.evaluated = len(toEvaluate) > 0
 	if j.evaluated {
-		verdicts := policy.Review(ctx, policy.NewObject(policy.Kind(u.stream.kind), u.obj, namespace), toEvaluate)
+		verdicts := policy.Review(ctx, policy.NewObject(policy.Kind(u.stream.kind), u.obj, namespace.object), toEvaluate)
 		for i := range verdicts {
 			u.a.metrics.evaluated(verdicts[i].Outcome)
 			j.err = errors.Join(j.err, u.take(&j, &verdicts[i], recorded))
@@ -154,6 +161,12 @@ func (u *upsert) judge(ctx context.Context, before []byte) judgement {
 	}
 	if !j.evaluated && len(j.obsolete) == 0 && old != nil && old.Set == after.Set {
 		j.after = nil
+		return j
+	}
+	// An error may be over in the next version, whatever has changed by then.
+	errorsLeft := j.failed || old != nil && old.Read == "" && len(toEvaluate) < len(u.set.constraints)
+	if !errorsLeft && !u.set.view.Whole() {
+		after.Read = u.set.view.Object(u.obj)
 	}
 	return j
 }
@@ -168,7 +181,7 @@ func (u *upsert) causeOf(before, after *record) v1alpha1.ChangeReason {
 		return v1alpha1.ReasonObjectCreated
 	case before.ResourceVersion != after.ResourceVersion:
 		return v1alpha1.ReasonObjectChanged
-	case before.Namespace != after.Namespace:
+	case before.Namespace != "" && after.Namespace != "" && before.Namespace != after.Namespace:
 		return v1alpha1.ReasonNamespaceChanged
 	}
 	return v1alpha1.ReasonPolicyChanged
@@ -185,6 +198,25 @@ func (u *upsert) whyGone(cause v1alpha1.ChangeReason) reasons {
 		}
 		return v1alpha1.ReasonPolicyDeleted
 	}
+}
+
+// covered returns the digests of the constraints whose verdicts a record still has: those
+// it was made by if what they can read of the object has not changed. sameNamespace tells
+// the same of the Namespace, which matters to some of them.
+func (u *upsert) covered(old *record, namespace objectNamespace) (digests map[string]struct{}, sameNamespace bool) {
+	known := u.a.sets.known(u.stream.kind.GroupKind(), old.Set)
+	if known == nil {
+		return nil, false
+	}
+	if old.ResourceVersion != u.obj.GetResourceVersion() && (old.Read == "" || old.Read != known.view.Object(u.obj)) {
+		return nil, false
+	}
+	return known.digests, u.set.needsNamespace && old.Namespace == namespace.digest(known.view)
+}
+
+// idle tells whether the upsert has nothing to write.
+func (u *upsert) idle(tx *index.ReadTx) bool {
+	return u.err == nil && u.after == nil && bytes.Equal(tx.State(bucketObjects).Get(u.key()), u.before)
 }
 
 // take enters a verdict into a judgement and removes what the record said about

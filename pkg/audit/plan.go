@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"policy.example.io/policy-apiserver/pkg/policy"
@@ -47,14 +49,19 @@ func (p *planner) dropKinds(desired map[schema.GroupKind]*desiredKind, unknownKi
 				stream.stop()
 				delete(p.streams, gk)
 			} else {
-				stream.narrow(nil, &dropKind{a: p.a, gk: gk, why: p.whyKindDropped(gk)})
+				stream.narrow(nil, &dropKind{a: p.a, gk: gk, why: p.whyKindDropped(gk), gone: !p.exists(gk)})
 				delete(p.planned, gk)
 				continue
 			}
 		}
-		p.a.submit(&dropKind{a: p.a, gk: gk, why: p.whyKindDropped(gk)})
+		p.a.submit(&dropKind{a: p.a, gk: gk, why: p.whyKindDropped(gk), gone: !p.exists(gk)})
 		delete(p.planned, gk)
 	}
+}
+
+// exists tells whether the source has a kind.
+func (p *planner) exists(gk schema.GroupKind) bool {
+	return slices.ContainsFunc(p.inventory.Kinds, func(kind source.Kind) bool { return kind.GroupKind() == gk })
 }
 
 // adopt makes the constraint set of a kind current and tells whether the kind has
@@ -62,13 +69,13 @@ func (p *planner) dropKinds(desired map[schema.GroupKind]*desiredKind, unknownKi
 func (p *planner) adopt(gk schema.GroupKind, d *desiredKind, unknownKinds map[string]struct{}, pending pendingChanges) bool {
 	old := p.planned[gk]
 	stream := p.streams[gk]
-	d.set = p.a.sets.allocate(gk, d.constraints)
+	d.set = p.a.sets.allocate(d.kind, d.constraints)
 	d.set.unknownKinds = unknownKinds
 	op := &savePlan{a: p.a, gk: gk, plan: newPlannedKind(d), dropped: droppedConstraints(old, d, unknownKinds), why: p.whyDropped()}
 	op.plan.Constraints = append(op.plan.Constraints, constraintsOf(old, unknownKinds)...)
 	p.planned[gk] = op.plan
 	listAgain := stream == nil || stream.set.empty() || stream.kind != d.kind || stream.kindCaches != p.cachesOf(gk) ||
-		!stream.set.contains(d.set) || pending.namespaces && d.set.needsNamespace
+		!stream.set.contains(d.set) || !stream.suffices(d.set) || pending.namespaces && d.set.needsNamespace || pending.isRepaired(stream)
 	if _, ok := pending.kinds[gk]; ok {
 		listAgain = true
 	}

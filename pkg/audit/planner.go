@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -81,14 +82,18 @@ type planner struct {
 	references      map[schema.GroupKind]*reference
 	otherReferences map[schema.GroupVersionKind]*reference
 	namespaces      *objectCache
-	started         bool              // the first run has begun
-	problems        []source.Problem  // of the last run
-	runDigest       string            // of the policies of the last run
-	ensuredKinds    map[string]string // digest of the template, by its name
+	// namespaceView is what constraints read of Namespaces, nil before the first plan.
+	namespaceView atomic.Pointer[policy.View]
+	started       bool              // the first run has begun
+	problems      []source.Problem  // of the last run
+	runDigest     string            // of the policies of the last run
+	ensuredKinds  map[string]string // digest of the template, by its name
 
 	mu      sync.Mutex // protects the fields below, which others use too
 	waiting string
 	nsKinds []schema.GroupKind
+	// swept are the streams of the last plan.
+	swept []*kindStream
 	// resources of all kinds that have been seen, also of those that are gone: there may
 	// be findings of them for a while.
 	resources map[schema.GroupKind]schema.GroupVersionResource
@@ -104,6 +109,8 @@ type pendingChanges struct {
 	namespaces bool
 	// kinds of which records were dropped that may be of objects that are there.
 	kinds map[schema.GroupKind]struct{}
+	// repairs are streams that have missed something.
+	repairs []*kindStream
 }
 
 func newPlanner(a *Auditor) *planner {
@@ -271,6 +278,9 @@ func (p *planner) namespaceMissing(name string) {
 // namespaceChanged is called by the cache of Namespaces. Objects are judged again
 // if the Namespace that they were judged with has changed, or was not there.
 func (p *planner) namespaceChanged(old, new *cachedObject) {
+	if old != nil && new != nil && !p.readsChange(old, new) {
+		return
+	}
 	if new != nil {
 		p.mu.Lock()
 		if _, missing := p.nsMissing[new.GetName()]; missing || old != nil {
@@ -281,6 +291,22 @@ func (p *planner) namespaceChanged(old, new *cachedObject) {
 		p.namespaceBack(new.GetName())
 	}
 	p.notify()
+}
+
+// readsChange tells whether constraints can read what is different between two states of a
+// Namespace.
+func (p *planner) readsChange(old, new *cachedObject) bool {
+	view := p.namespaceView.Load()
+	return view == nil || view.Namespace(old.Unstructured) != view.Namespace(new.Unstructured)
+}
+
+// readNamespaces takes note of what the constraints of a plan read of Namespaces.
+func (p *planner) readNamespaces(desired map[schema.GroupKind]*desiredKind) {
+	var views []*policy.View
+	for _, d := range desired {
+		views = append(views, d.set.view)
+	}
+	p.namespaceView.Store(policy.Union(views))
 }
 
 // takePending returns the reasons to list kinds again.
@@ -313,8 +339,8 @@ func (p *planner) plan(ctx context.Context) {
 		p.wait("params of policies, or objects of data.inventory, are being listed")
 		return
 	}
-	problems = someProblems(append(problems, moreProblems...))
 	p.set = set
+	problems = someProblems(slices.Concat(problems, moreProblems, p.unseenKinds()))
 	p.publish(inputs.unknownKinds)
 	logRejections(ctx, previous, p.set)
 	desired := p.desiredKinds()
@@ -329,18 +355,23 @@ func (p *planner) plan(ctx context.Context) {
 	p.mu.Unlock()
 
 	p.dropKinds(desired, inputs.unknownKinds)
+	p.restartRepaired(ctx, pending.repairs, desired)
 	var restart []*desiredKind
 	for gk, d := range desired {
 		if p.adopt(gk, d, inputs.unknownKinds, pending) {
 			restart = append(restart, d)
 		}
 	}
+	p.readNamespaces(desired)
 	p.report(desired, inputs.hidden)
 	p.beginRun(restart, problems, pending)
+	// The largest first: they take longest.
+	p.a.tracker.sortBySize(restart)
 	for _, d := range restart {
 		gk := d.kind.GroupKind()
 		p.streams[gk] = p.a.startStream(ctx, d.kind, p.cachesOf(gk), d.set)
 	}
+	p.publishStreams()
 	p.wait("")
 }
 
@@ -360,9 +391,26 @@ func (p *planner) report(desired map[schema.GroupKind]*desiredKind, hidden []sou
 		failedGroups: p.inventory.FailedGroups,
 	}
 	for _, c := range p.set.Constraints() {
-		status.constraints = append(status.constraints, constraintStatus{Constraint: c, kinds: kinds[c.ID]})
+		s := constraintStatus{Constraint: c, kinds: kinds[c.ID]}
+		for _, u := range p.inventory.Unstreamed {
+			if c.Names(policy.Kind(u.Kind)) {
+				s.unseen = append(s.unseen, u.GroupKind().String()+": "+u.Reason)
+			}
+		}
+		status.constraints = append(status.constraints, s)
 	}
 	p.a.tracker.setPolicies(status)
+}
+
+// unseenKinds are kinds that constraints name and that cannot be streamed.
+func (p *planner) unseenKinds() []source.Problem {
+	var out []source.Problem
+	for _, u := range p.inventory.Unstreamed {
+		if slices.ContainsFunc(p.set.Constraints(), func(c *policy.Constraint) bool { return c.Names(policy.Kind(u.Kind)) }) {
+			out = append(out, source.Problem{Subject: u.GroupKind().String(), Message: "constraints name the kind, and it is not audited: " + u.Reason})
+		}
+	}
+	return out
 }
 
 // beginRun starts a run over the kinds that are listed anew, or one without kinds
@@ -381,7 +429,10 @@ func (p *planner) beginRun(restart []*desiredKind, problems []source.Problem, pe
 		trigger = v1alpha1.TriggerStartup
 	case len(restart) == 0:
 		trigger = v1alpha1.TriggerProblemChange
-	case !pending.namespaces && len(pending.kinds) == 0 && p.set.Digest() == p.runDigest:
+	case pending.namespaces || len(pending.kinds) > 0 || p.set.Digest() != p.runDigest:
+	case len(pending.repairs) > 0:
+		trigger = v1alpha1.TriggerRepair
+	default:
 		trigger = v1alpha1.TriggerKindChange
 	}
 	p.started, p.problems, p.runDigest = true, problems, p.set.Digest()

@@ -112,8 +112,11 @@ func (p *planner) streamCachedKinds(ctx context.Context) {
 		if gk != namespaceKind && p.policyCaches[gk] == nil {
 			p.policyCaches[gk] = newObjectCache(func(_, _ *cachedObject) { p.notify() })
 		}
-		if p.streams[gk] == nil {
+		switch stream := p.streams[gk]; {
+		case stream == nil:
 			p.streams[gk] = p.a.startStream(ctx, kind, p.cachesOf(gk), nil)
+		case stream.kind != kind && !stream.audited():
+			p.restartStream(ctx, kind) // in the version that is preferred by now; adopt does it for those that are audited
 		}
 	}
 	for gk := range p.policyCaches {

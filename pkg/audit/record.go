@@ -20,6 +20,11 @@ const (
 	bucketSets = "sets"
 	// bucketPlan has the plannedKind of each kind, by its kindStateKey.
 	bucketPlan = "plan"
+	// bucketListed has when each kind was listed to the end for the last time, as RFC 3339,
+	// by its kindStateKey.
+	bucketListed = "listed"
+	// bucketNamespaces has the uid of each Namespace by its name.
+	bucketNamespaces = "namespaces"
 	// bucketMeta has single values.
 	bucketMeta = "meta"
 )
@@ -28,16 +33,22 @@ const (
 const (
 	metaLoaded  = "loaded"
 	metaNextSet = "nextSet"
+	metaSource  = "source"
 )
 
 // record is what the audit remembers of an object.
 type record struct {
-	UID             types.UID `json:"u"`
-	ResourceVersion string    `json:"v"`
+	UID types.UID `json:"u"`
+	// ResourceVersion that the object was judged at. It may have had others since, in
+	// which what was read looks the same.
+	ResourceVersion string `json:"v"`
+	// Read is a digest of what the set's constraints can read of the object, in the set's
+	// view; empty if they read all of it.
+	Read string `json:"r,omitempty"`
 	// Set is the constraint set that the object was judged by.
 	Set uint64 `json:"s"`
-	// Namespace is the digest of the Namespace that the object was judged with; empty
-	// if no constraint of the set needs it.
+	// Namespace is a digest of what the set's constraints can read of the Namespace that
+	// the object was judged with, in the set's view; empty if none of them needs it.
 	Namespace string `json:"n,omitempty"`
 	// Findings are the rows of the object.
 	Findings []recordedFinding `json:"f,omitempty"`

@@ -103,7 +103,11 @@ func (p *planner) followReferences(ctx context.Context, views []*policy.Inventor
 	if ok {
 		p.refreshReferences = false
 	}
-	inputs.Inventory = policy.NewInventory(objects, p.inventory.FailedGroups)
+	unlisted := map[policy.Kind]string{}
+	for _, u := range p.inventory.Unstreamed {
+		unlisted[policy.Kind(u.Kind)] = u.Reason
+	}
+	inputs.Inventory = policy.NewInventory(objects, p.inventory.FailedGroups).Without(unlisted)
 	return problems, ok
 }
 

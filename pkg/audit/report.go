@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -20,6 +21,9 @@ import (
 const (
 	// reportInterval is how often runs and summaries are written at most.
 	reportInterval = 250 * time.Millisecond
+	// backlogInterval is how often it is found out whether changes wait, while nothing
+	// else is reported.
+	backlogInterval = time.Second
 	// keptRuns is how many AuditRuns are kept.
 	keptRuns = 100
 )
@@ -49,7 +53,10 @@ func (r *reporter) load(ctx context.Context) error {
 			return err
 		}
 		r.runs = append(r.runs, old.Name)
-		t.lastRun = max(t.lastRun, old.Name)
+		t.newest = max(t.newest, old.Name)
+		if old.Trigger != v1alpha1.TriggerSweep {
+			t.lastRun = max(t.lastRun, old.Name)
+		}
 		if old.Phase == v1alpha1.RunRunning {
 			old.Phase, old.Finished = v1alpha1.RunAborted, timeOrNil(r.a.clock.Now())
 			row, err := rows.Encode(&old)
@@ -92,6 +99,10 @@ func (r *reporter) run(ctx context.Context) {
 	for {
 		select {
 		case <-r.a.tracker.wake:
+		case <-r.a.clock.After(backlogInterval):
+			if !r.a.tracker.setBehind(r.a.writer.behind()) {
+				continue
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -110,6 +121,7 @@ func (r *reporter) run(ctx context.Context) {
 // report writes what has changed since the last report.
 func (r *reporter) report(ctx context.Context) error {
 	t := r.a.tracker
+	t.setBehind(r.a.writer.behind())
 	t.mu.Lock()
 	t.runOfRecovered()
 	ended := t.ended
@@ -123,6 +135,9 @@ func (r *reporter) report(ctx context.Context) error {
 		}
 		runs = append(runs, t.run.object())
 	}
+	if t.sweep != nil {
+		runs = append(runs, t.sweep.object())
+	}
 	loaded := t.loaded
 	for _, e := range ended {
 		loaded = loaded || e.phase == v1alpha1.RunComplete || e.phase == v1alpha1.RunPartial
@@ -132,31 +147,36 @@ func (r *reporter) report(ctx context.Context) error {
 	if withSummaries {
 		summaries = t.summaryObjects()
 	}
-	t.summaries = false
+	t.summaries, t.reporting = false, true
 	t.mu.Unlock()
 
-	op := &put{a: r.a, loaded: loaded, done: func() { r.a.reported(loaded) }}
+	op := &put{a: r.a, loaded: loaded, done: func() {
+		t.reported()
+		r.a.reported(loaded)
+	}}
 	err := r.addRuns(op, runs)
 	if err == nil && withSummaries {
 		err = r.addSummaries(op, summaries)
 	}
 	if err != nil {
 		t.mu.Lock()
-		t.summaries = t.summaries || withSummaries
+		t.summaries, t.reporting = t.summaries || withSummaries, false
 		t.mu.Unlock()
 		return err
 	}
 	for _, run := range runs[:len(ended)] {
 		klog.FromContext(ctx).Info("Audit run ended", "run", run.Name, "phase", run.Phase, "trigger", run.Trigger, "kinds", len(run.Kinds),
-			"listed", run.Listed, "evaluated", run.Evaluated, "unchanged", run.Unchanged, "errors", run.Failed, "problems", len(run.Problems))
+			"listed", run.Listed, "evaluated", run.Evaluated, "unchanged", run.Unchanged, "errors", run.Failed, "differences", run.Differences, "problems", len(run.Problems))
 	}
 	t.mu.Lock()
 	t.ended = t.ended[len(ended):]
 	t.loaded = loaded
 	t.mu.Unlock()
-	if len(op.rows)+len(op.deletes) > 0 {
-		r.a.submit(op)
+	if len(op.rows)+len(op.deletes) == 0 {
+		t.reported()
+		return nil
 	}
+	r.a.submit(op)
 	return nil
 }
 
@@ -181,8 +201,8 @@ func (r *reporter) addRuns(op *put, runs []*v1alpha1.AuditRun) error {
 			return err
 		}
 		op.rows = append(op.rows, row)
-		if n := len(r.runs); n == 0 || r.runs[n-1] < obj.Name {
-			r.runs = append(r.runs, obj.Name)
+		if i, ok := slices.BinarySearch(r.runs, obj.Name); !ok {
+			r.runs = slices.Insert(r.runs, i, obj.Name)
 		}
 	}
 	for len(r.runs) > keptRuns {
@@ -265,6 +285,10 @@ func (r *run) object() *v1alpha1.AuditRun {
 		out.Evaluated += k.Evaluated
 		out.Unchanged += k.Unchanged
 		out.Failed += k.Failed
+		out.Differences += k.Differences
+	}
+	if r.trigger == v1alpha1.TriggerSweep && r.phase != v1alpha1.RunRunning {
+		out.Conditions = append(out.Conditions, r.consistent())
 	}
 	sort.Slice(out.Kinds, func(i, j int) bool {
 		if out.Kinds[i].Group != out.Kinds[j].Group {
@@ -276,6 +300,22 @@ func (r *run) object() *v1alpha1.AuditRun {
 		out.Problems = append(out.Problems, v1alpha1.RunProblem{Subject: p.Subject, Message: p.Message})
 	}
 	return out
+}
+
+// consistent is the condition of a sweep that has ended.
+func (r *run) consistent() metav1.Condition {
+	c := metav1.Condition{
+		Type:               v1alpha1.ConditionConsistent,
+		Status:             metav1.ConditionTrue,
+		Reason:             "NothingMissed",
+		Message:            "what was listed is what the audit knew",
+		LastTransitionTime: metav1.NewTime(r.finished),
+	}
+	if len(r.missed) > 0 {
+		c.Status, c.Reason = metav1.ConditionFalse, "ChangesMissed"
+		c.Message, _ = truncate("changes were missed and the kinds are listed again: "+strings.Join(r.missed, "; "), maxProblemBytes)
+	}
+	return c
 }
 
 // summaryObjects makes the summaries without their totals of results; the caller

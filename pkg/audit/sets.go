@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -8,15 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"policy.example.io/policy-apiserver/pkg/policy"
+	"policy.example.io/policy-apiserver/pkg/source"
 )
 
 // constraintSet is what the objects of one kind are judged by at one time.
-// Records refer to it by its id, which is never used for other constraints.
+// Records refer to it by its id, which is never used for other constraints, another
+// version of the kind or another view.
 type constraintSet struct {
 	id             uint64
 	constraints    []*policy.Constraint
 	digests        map[string]struct{}
 	needsNamespace bool
+	// view is what the constraints can read of objects.
+	view *policy.View
 	// unknownKinds are kinds of constraints that cannot be listed at the moment.
 	// Findings of their constraints stay as they are.
 	unknownKinds map[string]struct{}
@@ -34,21 +39,31 @@ func (s *constraintSet) contains(other *constraintSet) bool {
 	return true
 }
 
-// setRegistry knows, for each constraint set that records may refer to, the
-// digests of the constraints whose verdicts the records still have.
+// setRegistry knows the constraint sets that records may refer to.
 type setRegistry struct {
 	mu   sync.RWMutex // protects the fields below
 	next uint64
-	sets map[schema.GroupKind]map[uint64]map[string]struct{}
+	sets map[schema.GroupKind]map[uint64]*knownSet
+}
+
+// knownSet is what is known of a constraint set. It is replaced and not modified.
+type knownSet struct {
+	// version of the kind in which objects were judged.
+	version string
+	// view that digests in records were made with.
+	view *policy.View
+	// encodedView is the view as it is written.
+	encodedView []byte
+	// digests of the constraints whose verdicts the records still have.
+	digests map[string]struct{}
 }
 
 func newSetRegistry() *setRegistry {
-	return &setRegistry{next: 1, sets: map[schema.GroupKind]map[uint64]map[string]struct{}{}}
+	return &setRegistry{next: 1, sets: map[schema.GroupKind]map[uint64]*knownSet{}}
 }
 
-// covered returns the digests of the constraints that objects with this set have
-// been judged by. The answer must not be modified.
-func (r *setRegistry) covered(gk schema.GroupKind, id uint64) map[string]struct{} {
+// known returns what is known of a set, nil if there is no such set.
+func (r *setRegistry) known(gk schema.GroupKind, id uint64) *knownSet {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.sets[gk][id]
@@ -56,34 +71,42 @@ func (r *setRegistry) covered(gk schema.GroupKind, id uint64) map[string]struct{
 
 // allocate returns the set of exactly these constraints for a kind, and forgets
 // of the kind's other sets all verdicts by constraints that are not among them:
-// the rows of those constraints are dropped with the same plan.
-func (r *setRegistry) allocate(gk schema.GroupKind, constraints []*policy.Constraint) *constraintSet {
-	set := &constraintSet{constraints: constraints, digests: make(map[string]struct{}, len(constraints))}
+// the rows of those constraints are dropped with the same plan. Verdicts on objects in
+// another version of the kind are forgotten altogether.
+func (r *setRegistry) allocate(kind source.Kind, constraints []*policy.Constraint) *constraintSet {
+	gk := kind.GroupKind()
+	set := &constraintSet{
+		constraints: constraints,
+		digests:     make(map[string]struct{}, len(constraints)),
+		view:        policy.NewView(policy.Kind(kind), constraints),
+	}
 	for _, c := range constraints {
 		set.digests[c.Digest] = struct{}{}
 		set.needsNamespace = set.needsNamespace || c.NeedsNamespace
 	}
+	view := set.view.Encode()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sets[gk] == nil {
-		r.sets[gk] = map[uint64]map[string]struct{}{}
+		r.sets[gk] = map[uint64]*knownSet{}
 	}
-	for id, digests := range r.sets[gk] {
-		kept := make(map[string]struct{}, len(digests))
-		for digest := range digests {
-			if _, ok := set.digests[digest]; ok {
-				kept[digest] = struct{}{}
+	for id, known := range r.sets[gk] {
+		kept := *known
+		kept.digests = make(map[string]struct{}, len(known.digests))
+		for digest := range known.digests {
+			if _, ok := set.digests[digest]; ok && known.version == kind.Version {
+				kept.digests[digest] = struct{}{}
 			}
 		}
-		r.sets[gk][id] = kept
-		if len(kept) == len(set.digests) && id > set.id {
+		r.sets[gk][id] = &kept
+		if known.version == kind.Version && len(kept.digests) == len(set.digests) && bytes.Equal(known.encodedView, view) && id > set.id {
 			set.id = id
 		}
 	}
 	if set.id == 0 {
 		set.id = r.next
 		r.next++
-		r.sets[gk][set.id] = set.digests
+		r.sets[gk][set.id] = &knownSet{version: kind.Version, view: set.view, encodedView: view, digests: set.digests}
 	}
 	return set
 }
@@ -112,9 +135,9 @@ func (r *setRegistry) save(state stateWriter, meta stateWriter, gk schema.GroupK
 	if err := clearPrefix(state, kindStateKey(gk)); err != nil {
 		return err
 	}
-	for id, digests := range r.sets[gk] {
-		entry := storedSet{Group: gk.Group, Kind: gk.Kind, ID: id}
-		for digest := range digests {
+	for id, known := range r.sets[gk] {
+		entry := storedSet{Group: gk.Group, Version: known.version, Kind: gk.Kind, ID: id, View: known.encodedView}
+		for digest := range known.digests {
 			entry.Digests = append(entry.Digests, digest)
 		}
 		data, err := json.Marshal(entry)
@@ -134,10 +157,12 @@ func (r *setRegistry) save(state stateWriter, meta stateWriter, gk schema.GroupK
 
 // storedSet is an entry of bucketSets.
 type storedSet struct {
-	Group   string   `json:"group"`
-	Kind    string   `json:"kind"`
-	ID      uint64   `json:"id"`
-	Digests []string `json:"digests"`
+	Group   string          `json:"group"`
+	Version string          `json:"version"`
+	Kind    string          `json:"kind"`
+	ID      uint64          `json:"id"`
+	View    json.RawMessage `json:"view"`
+	Digests []string        `json:"digests"`
 }
 
 // load reads what save wrote.
@@ -156,13 +181,20 @@ func (r *setRegistry) load(state, meta stateReader) error {
 		}
 		gk := schema.GroupKind{Group: entry.Group, Kind: entry.Kind}
 		if r.sets[gk] == nil {
-			r.sets[gk] = map[uint64]map[string]struct{}{}
+			r.sets[gk] = map[uint64]*knownSet{}
 		}
-		digests := make(map[string]struct{}, len(entry.Digests))
+		if len(entry.View) == 0 {
+			return nil // of a version that did not write views: its objects are judged anew
+		}
+		view, err := policy.DecodeView(entry.View)
+		if err != nil {
+			return fmt.Errorf("decode constraint set: %w", err)
+		}
+		known := &knownSet{version: entry.Version, view: view, encodedView: entry.View, digests: make(map[string]struct{}, len(entry.Digests))}
 		for _, digest := range entry.Digests {
-			digests[digest] = struct{}{}
+			known.digests[digest] = struct{}{}
 		}
-		r.sets[gk][entry.ID] = digests
+		r.sets[gk][entry.ID] = known
 		return nil
 	})
 }

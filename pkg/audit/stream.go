@@ -16,9 +16,12 @@ type kindStream struct {
 	a    *Auditor
 	kind source.Kind
 	kindCaches
+	streamSweep
+	// source of the objects, which may have their metadata only.
+	source source.Source
 
-	mu  sync.Mutex     // protects set, and orders its change against submissions
-	set *constraintSet // nil until the kind is planned
+	setMu sync.Mutex     // protects set, and orders its change against submissions
+	set   *constraintSet // nil until the kind is planned
 
 	seen   seenSet // of the list under way, nil if there is none; only used by the stream
 	cancel context.CancelFunc
@@ -53,33 +56,57 @@ func (c kindCaches) all() []*objectCache {
 func (a *Auditor) startStream(ctx context.Context, kind source.Kind, caches kindCaches, set *constraintSet) *kindStream {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "kind", kind.GroupVersionKind)
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
-	s := &kindStream{a: a, kind: kind, kindCaches: caches, set: set, cancel: cancel, done: make(chan struct{})}
+	s := &kindStream{a: a, kind: kind, kindCaches: caches, source: a.sourceFor(caches, set), set: set, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		a.source.Stream(ctx, kind, s)
+		s.source.Stream(ctx, kind, s)
 	}()
 	return s
+}
+
+// metadataSource is a source that has one of the same objects with nothing but their
+// metadata.
+type metadataSource interface{ Metadata() source.Source }
+
+// sourceFor returns where a stream gets its objects from: with their content only if
+// somebody reads it.
+func (a *Auditor) sourceFor(caches kindCaches, set *constraintSet) source.Source {
+	if m, ok := a.source.(metadataSource); ok && caches.none() && !set.empty() && set.view.MetadataOnly() {
+		return m.Metadata()
+	}
+	return a.source
+}
+
+// suffices tells whether the stream hands over what a set reads of objects.
+func (s *kindStream) suffices(set *constraintSet) bool {
+	return s.source == s.a.source || set.view.MetadataOnly()
 }
 
 // stop ends the stream and returns after its last operation was submitted.
 func (s *kindStream) stop() {
 	s.cancel()
 	<-s.done
+	s.follows(false, nil)
+}
+
+// currentSet is what objects of the stream are judged by, nil if they are not.
+func (s *kindStream) currentSet() *constraintSet {
+	s.setMu.Lock()
+	defer s.setMu.Unlock()
+	return s.set
 }
 
 // audited tells whether objects of the stream are judged.
 func (s *kindStream) audited() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.set.empty()
+	return !s.currentSet().empty()
 }
 
 // narrow replaces the set by one that the present one contains, and submits what
 // belongs to the change: operations submitted before it were made with the old
 // set, those after it with the new one.
 func (s *kindStream) narrow(set *constraintSet, op operation) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.setMu.Lock()
+	defer s.setMu.Unlock()
 	s.set = set
 	s.a.submit(op)
 }
@@ -87,8 +114,8 @@ func (s *kindStream) narrow(set *constraintSet, op operation) {
 // submit makes an operation from the current set and submits it, unless the kind
 // is not audited.
 func (s *kindStream) submit(makeOp func(set *constraintSet) operation) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.setMu.Lock()
+	defer s.setMu.Unlock()
 	if !s.set.empty() {
 		s.a.submit(makeOp(s.set))
 	}
@@ -96,6 +123,7 @@ func (s *kindStream) submit(makeOp func(set *constraintSet) operation) {
 
 // ListStarted implements source.Handler.
 func (s *kindStream) ListStarted() {
+	s.follows(false, nil)
 	for _, cache := range s.all() {
 		cache.listStarted()
 	}
@@ -105,15 +133,16 @@ func (s *kindStream) ListStarted() {
 
 // Upsert implements source.Handler.
 func (s *kindStream) Upsert(obj *unstructured.Unstructured) {
+	s.touch(obj.GetNamespace(), obj.GetName())
+	if s.kind.GroupKind() == namespaceKind {
+		s.a.namespaceIs(obj) // before it is judged itself
+	}
 	for _, cache := range s.all() {
 		cache.upsert(obj)
 	}
 	listed := s.seen != nil
 	if listed {
 		s.seen.add(obj.GetNamespace(), obj.GetName())
-	}
-	if s.kind.GroupKind() == namespaceKind {
-		s.a.submit(&namespaceSeen{a: s.a, name: obj.GetName(), uid: string(obj.GetUID())})
 	}
 	s.submit(func(set *constraintSet) operation {
 		return &upsert{a: s.a, stream: s, set: set, obj: obj, listed: listed}
@@ -122,6 +151,7 @@ func (s *kindStream) Upsert(obj *unstructured.Unstructured) {
 
 // Delete implements source.Handler.
 func (s *kindStream) Delete(key source.ObjectKey) {
+	s.touch(key.Namespace, key.Name)
 	if s.seen != nil {
 		delete(s.seen, seenKey(key.Namespace, key.Name))
 	}
@@ -138,6 +168,9 @@ func (s *kindStream) Delete(key source.ObjectKey) {
 func (s *kindStream) Listed(resourceVersion string) {
 	seen := s.seen
 	s.seen = nil
+	if s.kind.GroupKind() == namespaceKind {
+		s.a.submit(&dropNamespaces{a: s.a, seen: seen, kinds: s.a.planner.namespacedKinds()})
+	}
 	for _, cache := range s.all() {
 		for _, obj := range cache.listed() {
 			if cache == s.a.planner.namespaces {
@@ -147,15 +180,16 @@ func (s *kindStream) Listed(resourceVersion string) {
 	}
 	if s.kind.GroupKind() == namespaceKind {
 		s.a.tracker.namespacesFailed(nil)
-		s.a.submit(&namespacesListed{a: s.a, seen: seen})
 	}
 	s.submit(func(set *constraintSet) operation {
 		return &listDone{a: s.a, stream: s, set: set, seen: seen, resourceVersion: resourceVersion}
 	})
+	s.follows(true, nil)
 }
 
 // Failed implements source.Handler.
 func (s *kindStream) Failed(err error) {
+	s.follows(false, err)
 	s.seen = nil
 	for _, cache := range s.all() {
 		cache.failed(err)

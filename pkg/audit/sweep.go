@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/index"
@@ -37,6 +39,7 @@ type listStarted struct {
 	stream *kindStream
 }
 
+func (l *listStarted) idle(*index.ReadTx) bool                { return true }
 func (l *listStarted) prepare(context.Context)                { /* nothing to evaluate */ }
 func (l *listStarted) apply(context.Context, *index.Tx) error { return nil }
 func (l *listStarted) committed()                             { l.a.tracker.listStarted(l.stream) }
@@ -63,6 +66,9 @@ func (l *listDone) apply(_ context.Context, tx *index.Tx) error {
 		return err
 	}
 	l.removed = removed
+	if err := tx.State(bucketListed).Put(kindStateKey(gk), []byte(l.a.clock.Now().UTC().Format(time.RFC3339))); err != nil {
+		return err
+	}
 	// Every record of the kind has been written or checked under the current set.
 	l.a.sets.retain(gk, l.set.id)
 	return l.a.sets.save(tx.State(bucketSets), tx.State(bucketMeta), gk)
@@ -106,6 +112,8 @@ type dropKind struct {
 	a   *Auditor
 	gk  schema.GroupKind
 	why reasons
+	// gone is true if the kind does not exist any more.
+	gone bool
 }
 
 func (d *dropKind) prepare(context.Context) {}
@@ -118,24 +126,52 @@ func (d *dropKind) apply(_ context.Context, tx *index.Tx) error {
 	if err := d.a.sets.save(tx.State(bucketSets), tx.State(bucketMeta), d.gk); err != nil {
 		return err
 	}
+	if err := tx.State(bucketListed).Delete(kindStateKey(d.gk)); err != nil {
+		return err
+	}
 	return tx.State(bucketPlan).Delete(kindStateKey(d.gk))
 }
 
-func (d *dropKind) committed() { d.a.tracker.kindGone(d.gk) }
+func (d *dropKind) committed() { d.a.tracker.kindGone(d.gk, d.gone) }
 
 // dropNamespace takes all objects of a namespace that is gone out of the audit.
 type dropNamespace struct {
 	a         *Auditor
 	namespace string
-	kinds     []schema.GroupKind
+	// uid of the Namespace that there is now. Nothing is gone if the index knows that one,
+	// or none. It is empty if there is none.
+	uid   types.UID
+	kinds []schema.GroupKind
 
 	removed map[schema.GroupKind]int64
 }
 
 func (d *dropNamespace) prepare(context.Context) {}
 
+// idle implements idler.
+func (d *dropNamespace) idle(tx *index.ReadTx) bool {
+	return d.uid != "" && string(tx.State(bucketNamespaces).Get(d.namespace)) == string(d.uid)
+}
+
+// refused implements refusable: a Namespace with such a name has no findings either.
+func (d *dropNamespace) refused(error) { /* its objects are refused, and named */ }
+
 func (d *dropNamespace) apply(ctx context.Context, tx *index.Tx) error {
 	d.removed = map[schema.GroupKind]int64{}
+	state := tx.State(bucketNamespaces)
+	known := string(state.Get(d.namespace))
+	switch {
+	case d.uid == "":
+		if err := state.Delete(d.namespace); err != nil {
+			return err
+		}
+	case known == string(d.uid):
+		return nil
+	default:
+		if err := state.Put(d.namespace, []byte(d.uid)); err != nil || known == "" {
+			return err
+		}
+	}
 	for _, gk := range d.kinds {
 		removed, err := d.a.changes.removeObjects(tx, gk, namespaceStateKey(gk, d.namespace), because(v1alpha1.ReasonNamespaceDeleted), all)
 		if err != nil {
@@ -143,7 +179,43 @@ func (d *dropNamespace) apply(ctx context.Context, tx *index.Tx) error {
 		}
 		d.removed[gk] = removed
 	}
-	return d.a.changes.forgetNamespace(ctx, tx, d.namespace)
+	return d.a.changes.retire(ctx, tx, d.namespace)
+}
+
+// dropNamespaces drops those that the index knows and a complete list does not have.
+type dropNamespaces struct {
+	a     *Auditor
+	seen  seenSet
+	kinds []schema.GroupKind
+
+	dropped []*dropNamespace
+}
+
+func (d *dropNamespaces) prepare(context.Context) {}
+
+func (d *dropNamespaces) apply(ctx context.Context, tx *index.Tx) error {
+	d.dropped = nil
+	err := tx.State(bucketNamespaces).Ascend("", func(name string, _ []byte) error {
+		if !d.seen.has("", name) {
+			d.dropped = append(d.dropped, &dropNamespace{a: d.a, namespace: name, kinds: d.kinds})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, gone := range d.dropped {
+		if err := gone.apply(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *dropNamespaces) committed() {
+	for _, gone := range d.dropped {
+		gone.committed()
+	}
 }
 
 func (d *dropNamespace) committed() {

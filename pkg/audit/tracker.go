@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,12 +32,17 @@ type tracker struct {
 	// digest and problems of the newest run.
 	digest   string
 	problems []source.Problem
+	// behind is since when a change waits to be judged, zero if none has for long.
+	behind time.Time
 	// namespacesErr is why Namespaces cannot be followed at the moment.
 	namespacesErr string
 	// run is the active run, nil if there is none.
 	run *run
-	// lastRun is the name of the newest run.
-	lastRun string
+	// lastRun is the name of the newest run that evaluates, newest that of the newest of
+	// all.
+	lastRun, newest string
+	// sweep is the AuditRun of the sweep under way, nil if there is none.
+	sweep *run
 	// ended are runs that ended and are not reported yet.
 	ended []*run
 	// recovered are kinds that were listed outside of a run after they had failed.
@@ -43,6 +50,7 @@ type tracker struct {
 	// completed is the last run that was complete for a constraint.
 	completed map[policy.ConstraintID]completion
 	summaries bool // summaries have to be reported
+	reporting bool // a report is being made or written
 	loaded    bool // a run has ended in this index
 }
 
@@ -65,6 +73,9 @@ type kindStatus struct {
 	stream *kindStream
 	// err is why the kind cannot be listed or watched at the moment.
 	err string
+	// asOf is when it could be for the last time, zero if that is not known or it can be
+	// now.
+	asOf time.Time
 	// refused are objects that the index does not take, and why.
 	refused map[source.ObjectKey]string
 	// full is true if there was no room for some objects since the last list began.
@@ -93,6 +104,8 @@ type run struct {
 	digest   string
 	kinds    map[schema.GroupKind]*v1alpha1.KindRun
 	problems []source.Problem
+	// missed names the objects of which a sweep found that something was missed, by kind.
+	missed []string
 }
 
 // completion of the kinds of a constraint.
@@ -116,6 +129,8 @@ type policyStatus struct {
 type constraintStatus struct {
 	*policy.Constraint
 	kinds []schema.GroupKind
+	// unseen are kinds that it names and that are not audited, with the reasons.
+	unseen []string
 }
 
 func newTracker(clk clock.PassiveClock) *tracker {
@@ -134,6 +149,20 @@ func (t *tracker) notify() {
 	case t.wake <- struct{}{}:
 	default:
 	}
+}
+
+// pendingReport tells whether there is something that was not reported yet.
+func (t *tracker) pendingReport() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.run != nil || len(t.ended) > 0 || t.summaries || t.reporting
+}
+
+// reported says that a report was written.
+func (t *tracker) reported() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reporting = false
 }
 
 // currentRun returns the name of the newest run.
@@ -186,7 +215,7 @@ func (t *tracker) begin(trigger v1alpha1.RunTrigger, kinds []source.Kind, digest
 	}
 	for gk, k := range t.kinds {
 		if k.err != "" {
-			add(withGroupKind(k.kind, gk), v1alpha1.RunPartial, k.err)
+			add(withGroupKind(k.kind, gk), v1alpha1.RunPartial, k.failure())
 		}
 	}
 	if t.run != nil {
@@ -202,7 +231,7 @@ func (t *tracker) begin(trigger v1alpha1.RunTrigger, kinds []source.Kind, digest
 		t.status(kind.GroupKind()).count = listCount{}
 		add(kind, v1alpha1.RunRunning, "")
 	}
-	t.run, t.lastRun, t.digest, t.problems = next, next.name, digest, problems
+	t.run, t.lastRun, t.newest, t.digest, t.problems = next, next.name, next.name, digest, problems
 	t.summaries = true
 	t.notify()
 }
@@ -216,7 +245,7 @@ func withGroupKind(kind source.Kind, gk schema.GroupKind) source.Kind {
 func (t *tracker) runName(now time.Time) string {
 	const layout = "20060102-150405.000"
 	for {
-		if name := "run-" + now.UTC().Format(layout); name > t.lastRun {
+		if name := "run-" + now.UTC().Format(layout); name > t.newest {
 			return name
 		}
 		now = now.Add(time.Millisecond)
@@ -300,6 +329,29 @@ func (t *tracker) namespacesFailed(err error) {
 	}
 }
 
+// sortBySize sorts kinds by the number of objects that they are known to have, the most
+// first.
+func (t *tracker) sortBySize(kinds []*desiredKind) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slices.SortStableFunc(kinds, func(a, b *desiredKind) int {
+		return cmp.Or(cmp.Compare(t.status(b.kind.GroupKind()).objects, t.status(a.kind.GroupKind()).objects), strings.Compare(a.kind.GroupKind().String(), b.kind.GroupKind().String()))
+	})
+}
+
+// setBehind says since when a change waits to be judged, and tells whether summaries
+// change by that.
+func (t *tracker) setBehind(since time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since = since.Truncate(time.Second)
+	if t.behind.Equal(since) {
+		return false
+	}
+	t.behind, t.summaries = since, true
+	return true
+}
+
 func (t *tracker) markSummaries() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -321,6 +373,10 @@ func (t *tracker) objectDone(u *upsert) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k := t.status(u.stream.kind.GroupKind())
+	_, refused := k.refused[keyOf(u.obj)]
+	if u.after == nil && !u.listed && !refused {
+		return // there is nothing to report
+	}
 	if !u.known {
 		k.objects++
 	}
@@ -386,7 +442,7 @@ func (t *tracker) listDone(s *kindStream, set *constraintSet, resourceVersion st
 		return
 	}
 	failed := k.err != ""
-	k.err, k.listed, k.resourceVersion = "", set.digests, resourceVersion
+	k.err, k.asOf, k.listed, k.resourceVersion = "", time.Time{}, set.digests, resourceVersion
 	if t.run != nil && t.run.kinds[gk] != nil {
 		t.run.kinds[gk].Phase, t.run.kinds[gk].Error = v1alpha1.RunComplete, ""
 		if text := t.missing(k); text != "" {
@@ -413,10 +469,13 @@ func (t *tracker) kindFailed(kind source.Kind, err error) {
 	defer t.mu.Unlock()
 	gk := kind.GroupKind()
 	k := t.status(gk)
+	if k.err == "" && len(k.listed) > 0 {
+		k.asOf = t.clock.Now()
+	}
 	k.kind, k.err = kind, err.Error()
 	if t.run != nil {
 		if entry := t.run.kinds[gk]; entry != nil {
-			entry.Phase, entry.Error = v1alpha1.RunPartial, k.err
+			entry.Phase, entry.Error = v1alpha1.RunPartial, k.failure()
 			t.finishIfDone()
 		}
 	}
@@ -424,13 +483,19 @@ func (t *tracker) kindFailed(kind source.Kind, err error) {
 	t.notify()
 }
 
-func (t *tracker) kindGone(gk schema.GroupKind) {
+// kindGone says that a kind is not audited any more. If it has ceased to exist while it
+// was listed, the run says so.
+func (t *tracker) kindGone(gk schema.GroupKind, gone bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.kinds, gk)
 	delete(t.recovered, gk)
 	if t.run != nil {
-		delete(t.run.kinds, gk)
+		if entry := t.run.kinds[gk]; entry != nil && entry.Phase == v1alpha1.RunRunning && gone {
+			entry.Phase, entry.Error = v1alpha1.RunPartial, "the kind went while it was listed"
+		} else {
+			delete(t.run.kinds, gk)
+		}
 		t.finishIfDone()
 	}
 	t.summaries = true

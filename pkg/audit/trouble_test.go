@@ -178,19 +178,9 @@ func (f *failingOperation) committed() { close(f.committal) }
 
 // A writer that cannot write says so, and summaries are not served meanwhile.
 func TestStalledWriter(t *testing.T) {
-	opts := index.DefaultOptions()
-	opts.Dir, opts.Tables = t.TempDir(), rows.Schemas()
-	db, err := index.Open(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	db := openIndex(t)
 	clk := clocktesting.NewFakeClock(time.Now())
-	w := newWriter(db, clk)
+	w := newWriter(db, clk, processMetrics())
 	a := &Auditor{writer: w, firstRun: make(chan struct{})}
 	close(a.firstRun)
 	op := &failingOperation{failures: 6, committal: make(chan struct{})}
@@ -213,4 +203,21 @@ func TestStalledWriter(t *testing.T) {
 	if err := <-applied; err != nil || a.Stalled() != nil || a.Ready(rows.ConstraintSummaries) != nil {
 		t.Errorf("after it works: %v, %v", err, a.Stalled())
 	}
+}
+
+// openIndex returns an empty index, which is closed at the end.
+func openIndex(t *testing.T) *index.DB {
+	t.Helper()
+	opts := index.DefaultOptions()
+	opts.Dir, opts.Tables = t.TempDir(), rows.Schemas()
+	db, err := index.Open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
 }

@@ -30,14 +30,18 @@ const (
 
 // writer applies operations in order. It is the only writer of the index.
 type writer struct {
-	index *index.DB
-	clock clock.WithTicker
+	index   *index.DB
+	clock   clock.WithTicker
+	metrics *auditMetrics
 	// queue has the operations in order.
 	queue chan *queued
 	// work has those of them that no worker has taken yet.
 	work chan *queued
 	// stalled is why nothing is written at the moment, nil if it is.
 	stalled atomic.Pointer[stall]
+	// head is when the operation was submitted that is to be applied next, in Unix
+	// nanoseconds; 0 if there is none.
+	head atomic.Int64
 }
 
 // stall is a time in which transactions fail.
@@ -48,6 +52,9 @@ type stall struct {
 
 // stallTolerance is how long transactions may fail before readers are told.
 const stallTolerance = 3 * time.Second
+
+// backlogTolerance is how long a change may wait before summaries say so.
+const backlogTolerance = 10 * time.Second
 
 // stall returns why and since when nothing can be written, nil if something can.
 func (w *writer) stall() error {
@@ -67,26 +74,41 @@ type refusable interface {
 // queued is an operation on its way.
 type queued struct {
 	operation
+	submitted time.Time
 	// prepared is closed when the operation can be applied.
 	prepared chan struct{}
 	// refusal is why the index does not take the operation, nil if it does.
 	refusal error
 }
 
-func newWriter(db *index.DB, clk clock.WithTicker) *writer {
+func newWriter(db *index.DB, clk clock.WithTicker, metrics *auditMetrics) *writer {
 	return &writer{
-		index: db,
-		clock: clk,
-		queue: make(chan *queued, queueLength),
-		work:  make(chan *queued),
+		index:   db,
+		clock:   clk,
+		metrics: metrics,
+		queue:   make(chan *queued, queueLength),
+		work:    make(chan *queued),
 	}
+}
+
+// behind returns when the operation was submitted that is to be applied next, zero if
+// that is not long ago or there is none.
+func (w *writer) behind() time.Time {
+	head := w.head.Load()
+	if head == 0 {
+		return time.Time{}
+	}
+	if at := time.Unix(0, head); w.clock.Since(at) >= backlogTolerance {
+		return at
+	}
+	return time.Time{}
 }
 
 // submit hands an operation over. Operations of one goroutine are applied in the
 // order in which it submitted them. It blocks while too much is under way, and
 // does nothing once ctx is done.
 func (w *writer) submit(ctx context.Context, op operation) {
-	q := &queued{operation: op, prepared: make(chan struct{})}
+	q := &queued{operation: op, submitted: w.clock.Now(), prepared: make(chan struct{})}
 	select {
 	case w.queue <- q:
 	case <-ctx.Done():
@@ -124,6 +146,7 @@ func (w *writer) run(ctx context.Context) error {
 		if err := w.apply(ctx, batch); err != nil {
 			return err
 		}
+		w.head.Store(0)
 	}
 }
 
@@ -138,6 +161,7 @@ func (w *writer) nextBatch(ctx context.Context, next *queued) (batch []*queued, 
 			return nil, nil
 		}
 	}
+	w.head.Store(next.submitted.UnixNano())
 	select {
 	case <-next.prepared:
 	case <-ctx.Done():
@@ -175,11 +199,43 @@ func (q *queued) finish() {
 	q.committed()
 }
 
+// idle tells whether a batch has nothing to write: no transaction is made for it then.
+func (w *writer) idle(batch []*queued) (bool, error) {
+	for _, q := range batch {
+		if _, ok := q.operation.(idler); !ok {
+			return false, nil
+		}
+	}
+	idle := true
+	err := w.index.View(func(tx *index.ReadTx) error {
+		for _, q := range batch {
+			idle = idle && q.operation.(idler).idle(tx)
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, index.ErrDamaged), errors.Is(err, index.ErrClosed):
+		return false, fmt.Errorf("read records of objects: %w", err)
+	case err != nil:
+		return false, nil //nolint:nilerr // the transaction tells
+	}
+	return idle, nil
+}
+
 // apply writes a batch, again and again until it is written. Operations that cannot
 // be applied, whatever the disk does, are left out.
 func (w *writer) apply(ctx context.Context, batch []*queued) error {
+	if idle, err := w.idle(batch); err != nil {
+		return err
+	} else if idle {
+		for _, q := range batch {
+			q.finish()
+		}
+		return nil
+	}
 	for {
 		failed := -1
+		w.metrics.transactions.Inc()
 		_, err := w.index.Update(ctx, func(tx *index.Tx) error {
 			for i, q := range batch {
 				if q.refusal != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"policy.example.io/policy-apiserver/pkg/policy/paths"
 	"policy.example.io/policy-apiserver/pkg/policy/vap"
 )
 
@@ -170,6 +171,24 @@ type bindingRule struct {
 
 func (r *bindingRule) selectsKind(k Kind) bool {
 	return r.binding.SelectsKind(k.GroupVersion().WithResource(k.Resource), k.Namespaced)
+}
+
+func (r *bindingRule) names(k Kind) bool {
+	gvr := k.GroupVersion().WithResource(k.Resource)
+	return r.binding.SelectsKind(gvr, k.Namespaced) && r.binding.NamesResource(gvr)
+}
+
+func (r *bindingRule) reads(k Kind, object, namespace *paths.Tree) {
+	ofObject, ofNamespace := r.binding.ReadsLabels(k.GroupVersion().WithResource(k.Resource))
+	if ofObject {
+		readLabels(object)
+	}
+	if ofNamespace {
+		readLabels(namespace)
+	}
+	program := r.binding.Policy.Program()
+	object.Add(program.Object)
+	namespace.Add(program.NamespaceObject)
 }
 
 func (r *bindingRule) selectsGroup(group string) bool { return r.binding.SelectsGroup(group) }

@@ -53,6 +53,10 @@ type Constraint struct {
 // the constraint.
 func (c *Constraint) SelectsKind(k Kind) bool { return c.rule.selectsKind(k) }
 
+// Names tells whether objects of a kind can match the constraint and it names the kind: it
+// is not a wildcard that selects it.
+func (c *Constraint) Names(k Kind) bool { return c.rule.names(k) }
+
 // SelectsGroup tells whether objects of some kind of an API group, or resultants of such
 // objects, can match the constraint.
 func (c *Constraint) SelectsGroup(group string) bool { return c.rule.selectsGroup(group) }

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"context"
+
+	"policy.example.io/policy-apiserver/pkg/policy/paths"
 )
 
 // rule is what a constraint asks of objects, in one of the families of policies.
@@ -10,6 +12,12 @@ type rule interface {
 	selectsKind(k Kind) bool
 	// selectsGroup tells whether objects of some kind of an API group can match.
 	selectsGroup(group string) bool
+	// names tells whether a kind that can match is named, and not only selected by a
+	// wildcard.
+	names(k Kind) bool
+	// reads adds what judging an object of a kind may read of it and of its Namespace,
+	// besides names, kinds and uid.
+	reads(k Kind, object, namespace *paths.Tree)
 	// judge judges an object.
 	judge(ctx context.Context, o *Object) judgement
 }
@@ -32,6 +40,8 @@ type program interface {
 	// readsNamespace tells whether what the program says may depend on the object's
 	// Namespace.
 	readsNamespace() bool
+	// reads adds what the program may read of an object and of its Namespace.
+	reads(object, namespace *paths.Tree)
 	// notes say what an administrator should know about the program.
 	notes() []string
 	// bind returns what judges objects by the program and the parameters of a

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"policy.example.io/policy-apiserver/pkg/policy/cel"
+	"policy.example.io/policy-apiserver/pkg/policy/paths"
 )
 
 // celProgram is a program of K8sNativeValidation.
@@ -111,6 +112,11 @@ func celExpressions(list []celNamedExpression) []cel.NamedExpression {
 }
 
 func (p *celProgram) readsNamespace() bool { return p.ReadsNamespace }
+
+func (p *celProgram) reads(object, namespace *paths.Tree) {
+	object.Add(p.Object)
+	namespace.Add(p.NamespaceObject)
+}
 
 func (p *celProgram) notes() []string {
 	var out []string

@@ -45,6 +45,14 @@ func newRegoProgram(source rego.Source, required []schema.GroupVersionKind) (*re
 
 func (p *regoProgram) readsNamespace() bool { return p.Reads.Reads("namespaceObject") }
 
+func (p *regoProgram) reads(object, namespace *paths.Tree) {
+	if p.Nondeterministic {
+		object.ReadAll() // with every change it may say something else
+	}
+	object.Add(p.Reads.Below("object"))
+	namespace.Add(p.Reads.Below("namespaceObject"))
+}
+
 func (p *regoProgram) notes() []string {
 	if !p.Reads.Whole() && p.Reads.Reads("userInfo") {
 		return []string{"it reads input.review.userInfo, which is empty in an audit"}

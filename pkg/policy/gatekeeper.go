@@ -4,8 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"policy.example.io/policy-apiserver/pkg/policy/match"
+	"policy.example.io/policy-apiserver/pkg/policy/paths"
 )
+
+var namespaceKind = schema.GroupKind{Kind: "Namespace"}
 
 // gatekeeperRule is what a constraint of a ConstraintTemplate asks.
 type gatekeeperRule struct {
@@ -26,6 +31,37 @@ func (r *gatekeeperRule) selectsKind(k Kind) bool {
 
 func (r *gatekeeperRule) selectsGroup(group string) bool {
 	return r.match.SelectsGroup(group, match.Original) || r.expansion.selectsGroup(group)
+}
+
+func (r *gatekeeperRule) names(k Kind) bool {
+	return r.match.SelectsKind(k.GroupKind(), k.Namespaced, match.Original) && r.match.NamesKind(k.GroupKind())
+}
+
+func (r *gatekeeperRule) reads(k Kind, object, namespace *paths.Tree) {
+	r.readsOne(k.GroupKind() == namespaceKind, object, namespace)
+	if r.expansion != nil {
+		for _, source := range r.expansion.system.Sources(k.GroupKind()) {
+			field := object
+			for _, name := range source {
+				field = field.Field(name)
+			}
+			field.ReadAll() // resultants are made of it
+		}
+	}
+}
+
+// readsOne adds what judgeOne reads.
+func (r *gatekeeperRule) readsOne(isNamespace bool, object, namespace *paths.Tree) {
+	if r.match.ReadsLabels() || isNamespace && r.match.NeedsNamespace() {
+		readLabels(object)
+	}
+	if r.match.NeedsNamespace() {
+		readLabels(namespace)
+	}
+	if r.match.ReadsGenerateName() {
+		object.Field("metadata").Field("generateName").ReadAll()
+	}
+	r.template.program.reads(object, namespace)
 }
 
 func (r *gatekeeperRule) judge(ctx context.Context, o *Object) judgement {

@@ -93,6 +93,8 @@ type Inventory struct {
 	objects []InventoryObjects
 	digests []string // of the objects
 	failed  map[string]error
+	// unlisted are kinds that have objects which are never loaded, with the reasons.
+	unlisted map[Kind]string
 	// document is made when the first program reads it.
 	document func() *rego.Inventory
 }
@@ -115,6 +117,27 @@ func NewInventory(objects []InventoryObjects, failed map[string]error) *Inventor
 		return rego.NewInventory(items)
 	})
 	return inventory
+}
+
+// Without returns the inventory with what is known of kinds that have objects which are
+// never loaded: why that is so. kinds may not be modified any more.
+func (i *Inventory) Without(kinds map[Kind]string) *Inventory {
+	out := *i
+	out.unlisted = kinds
+	return &out
+}
+
+// whyUnlisted says why objects of a kind that is selected are never loaded, "" if there is
+// no such kind.
+func (i *Inventory) whyUnlisted(selects func(kind Kind) bool) string {
+	var reasons []string
+	for kind, reason := range i.unlisted {
+		if selects(kind) {
+			reasons = append(reasons, fmt.Sprintf("%s %s objects are not known: %s", kind.GroupVersion(), kind.Kind, reason))
+		}
+	}
+	slices.Sort(reasons)
+	return strings.Join(reasons, "; ")
 }
 
 // InventoryViews returns what the policies of the Set read in data.inventory. preferred
@@ -298,6 +321,9 @@ func (s *Set) unknown(p *regoProgram, pattern *inventoryPattern, inventory *Inve
 		return ""
 	}
 	if pattern.kind != "" {
+		if reason := inventory.whyUnlisted(pattern.selects); reason != "" {
+			return reason
+		}
 		if loaded(func(Kind) bool { return true }) {
 			return ""
 		}
@@ -316,6 +342,9 @@ func (s *Set) unknown(p *regoProgram, pattern *inventoryPattern, inventory *Inve
 	for _, gvk := range slices.Concat(s.synced, p.inventory.required) {
 		if pattern.groupVersion != "" && pattern.groupVersion != gvk.GroupVersion().String() {
 			continue
+		}
+		if reason := inventory.whyUnlisted(func(kind Kind) bool { return kind.GroupVersionKind == gvk && pattern.selects(kind) }); reason != "" {
+			return reason
 		}
 		if reason := failure(gvk.Group); reason != "" && !loaded(func(kind Kind) bool { return kind.GroupVersionKind == gvk }) {
 			return reason

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -73,6 +74,36 @@ func TestInventoryOfUnknownKinds(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
 		})
+	}
+}
+
+// A program that reads Events, which are never loaded, is deferred and not clean, however it
+// says so.
+func TestInventoryOfKindsThatAreNeverLoaded(t *testing.T) {
+	events := Kind{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Event"}, Resource: "events", Namespaced: true}
+	const want = "4 the policy reads data.inventory, and v1 Event objects are not known: they are a log"
+	needsEvents := `[[{"groups": [""], "versions": ["v1"], "kinds": ["Event"]}]]`
+	for name, template := range map[string]string{
+		"named":              testTemplate(strings.Replace(namedInAnyGroup, "Ingress", "Event", 1)),
+		"named by a version": testTemplate("package a\nviolation[{\"msg\": \"x\"}] { data.inventory.namespace[_][\"v1\"].Event[_] }"),
+		"by the annotation":  withAnnotation(testTemplate(openKind), needsEvents),
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := inputsOf(t, template, testConstraint("c", "match: {}"))
+			first := Compile(context.Background(), in, nil)
+			in.Inventory = load(t, first, nil).Without(map[Kind]string{events: "they are a log"})
+			pod := parse(t, "{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: ns}, spec: {ref: {apiVersion: v1, kind: Event, name: s}}}")
+			if got := verdictOf(t, Compile(context.Background(), in, first), pod, 0); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+		})
+	}
+	// Others are not concerned.
+	in := inputsOf(t, testTemplate(namedInAnyGroup), testConstraint("c", "match: {}"))
+	first := Compile(context.Background(), in, nil)
+	in.Inventory = load(t, first, nil).Without(map[Kind]string{events: "they are a log"})
+	if got := verdictOf(t, Compile(context.Background(), in, first), parse(t, podManifest), 0); got != "1 " {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -39,7 +39,7 @@ func (e everything) Get(ctx context.Context, kind policy.Kind, namespace, name s
 }
 
 func (e everything) List(ctx context.Context, kind policy.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error {
-	return e.Source.List(ctx, source.Kind(kind), namespace, selector, page)
+	return e.Source.ListPages(ctx, source.Kind(kind), namespace, selector, page)
 }
 
 // audited is a directory and its audit.

@@ -39,12 +39,21 @@ type Inventory struct {
 	// OtherVersions are Kinds in the further versions that they can be listed in. They
 	// are the same objects.
 	OtherVersions []Kind
+	// Unstreamed are kinds that have objects which no Stream hands over, with the reason.
+	Unstreamed []UnstreamedKind
 	// FailedGroups are API groups whose kinds are not known at the moment, with the
 	// reason. Kinds of these groups are missing from Kinds but must not be taken
 	// for gone.
 	FailedGroups map[string]error
 	// Problems besides FailedGroups.
 	Problems []Problem
+}
+
+// UnstreamedKind is a kind that cannot be streamed.
+type UnstreamedKind struct {
+	Kind
+	// Reason, for those whose policies name the kind.
+	Reason string
 }
 
 // ObjectKey identifies an object of a kind.
@@ -85,4 +94,8 @@ type Source interface {
 	// Stream delivers all objects of a kind and every change of them to the handler
 	// until ctx is done. It returns after the last call to the handler.
 	Stream(ctx context.Context, kind Kind, handler Handler)
+	// List hands all objects of a kind to visit, which owns them, as they are now, and
+	// returns the resource version of the list. It neither uses nor disturbs a Stream. It
+	// ends with an error of visit. After an error, what was visited is worth nothing.
+	List(ctx context.Context, kind Kind, visit func(obj *unstructured.Unstructured) error) (resourceVersion string, err error)
 }

@@ -205,8 +205,13 @@ func (cp *ControlPlane) User(name string, groups ...string) (*rest.Config, strin
 }
 
 func (cp *ControlPlane) kubeconfig(name string, auth *clientcmdapi.AuthInfo) (*rest.Config, string, error) {
+	return cp.kubeconfigAt(cp.url, name, auth)
+}
+
+// kubeconfigAt writes a kubeconfig for a URL that leads to the kube-apiserver.
+func (cp *ControlPlane) kubeconfigAt(url, name string, auth *clientcmdapi.AuthInfo) (*rest.Config, string, error) {
 	config := clientcmdapi.NewConfig()
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: cp.url, CertificateAuthority: cp.ca.file()}
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: cp.ca.file()}
 	config.AuthInfos["test"] = auth
 	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
 	config.CurrentContext = "test"

@@ -64,7 +64,7 @@ func AuditSummaryFields() []SelectableField[*AuditSummary] {
 func RunFields() []SelectableField[*AuditRun] {
 	return []SelectableField[*AuditRun]{
 		{"phase", "Running, Complete, Partial or Aborted", values(RunRunning, RunComplete, RunPartial, RunAborted), func(r *AuditRun) string { return string(r.Phase) }},
-		{"trigger", "why the run was made", values(TriggerStartup, TriggerPolicyChange, TriggerKindChange, TriggerProblemChange), func(r *AuditRun) string { return string(r.Trigger) }},
+		{"trigger", "why the run was made", values(TriggerStartup, TriggerPolicyChange, TriggerKindChange, TriggerProblemChange, TriggerSweep, TriggerRepair), func(r *AuditRun) string { return string(r.Trigger) }},
 	}
 }
 
@@ -75,7 +75,7 @@ func SummaryFields() []SelectableField[*ConstraintSummary] {
 		{"constraint.kind", "kind of the constraint", nil, func(s *ConstraintSummary) string { return s.Constraint.Kind }},
 		{"constraint.name", "name of the constraint", nil, func(s *ConstraintSummary) string { return s.Constraint.Name }},
 		{"enforcementAction", "deny, warn, dryrun or scoped", nil, func(s *ConstraintSummary) string { return s.EnforcementAction }},
-		{"state", "NotYetAudited, Current, Partial, Rejected or Deferred", values(SummaryNotYetAudited, SummaryCurrent, SummaryPartial, SummaryRejected, SummaryDeferred), func(s *ConstraintSummary) string { return string(s.State) }},
+		{"state", "NotYetAudited, Current, Pending, Partial, Rejected or Deferred", values(SummaryNotYetAudited, SummaryCurrent, SummaryPending, SummaryPartial, SummaryRejected, SummaryDeferred), func(s *ConstraintSummary) string { return string(s.State) }},
 	}
 }
 

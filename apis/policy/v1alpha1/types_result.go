@@ -78,8 +78,9 @@ type Finding struct {
 	// has no controller.
 	// +optional
 	Owner *OwnerReference `json:"owner,omitempty"`
-	// lastWriter is the last entry of the object's managedFields: who wrote the
-	// object last, with which operation and when. Absent if the object has none.
+	// lastWriter is the last entry of the object's managedFields when it was judged: who
+	// had written the object last, with which operation and when. Absent if the object
+	// had none.
 	// +optional
 	LastWriter *LastWriter `json:"lastWriter,omitempty"`
 	// enforcementAction is the constraint's: deny, warn, dryrun or scoped. An
@@ -179,7 +180,8 @@ type ResourceReference struct {
 	// uid of the object.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// resourceVersion of the object when it was judged.
+	// resourceVersion of the object when it was judged. The object may have a newer one
+	// in which nothing has changed that a policy reads.
 	// +optional
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	// generation of the object when it was judged.

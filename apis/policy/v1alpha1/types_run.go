@@ -9,7 +9,7 @@ import (
 // +genclient:onlyVerbs=get,list,watch
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// AuditRun is one sweep of the audit: which kinds were listed, what was
+// AuditRun is one pass of the audit over kinds: which kinds were listed, what was
 // evaluated, and what could not be. Between runs the audit follows every change
 // by watches, so a run does not have to be recent for its results to be.
 type AuditRun struct {
@@ -41,6 +41,19 @@ type AuditRun struct {
 	Unchanged int64 `json:"unchanged"`
 	// failed is the number of objects that got at least one result of error.
 	Failed int64 `json:"failed"`
+	// differences is the number of objects, over all kinds, of which a sweep found that
+	// the audit had missed a change: they were not in the index, or only there, or
+	// different. The kinds concerned are listed again in a run of trigger Repair.
+	// +optional
+	Differences int64 `json:"differences,omitempty"`
+	// conditions of the run. A sweep has Consistent, which is False if it found
+	// differences.
+	// +optional
+	// +patchMergeKey=type
+	// +patchStrategy=merge
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 	// kinds are what the run covers, one entry a kind, sorted by group and kind.
 	// +optional
 	// +listType=atomic
@@ -81,6 +94,18 @@ const (
 	// TriggerProblemChange is a run without kinds: something that could not be looked
 	// at can be now, or the other way round.
 	TriggerProblemChange RunTrigger = "ProblemChange"
+	// TriggerSweep is a run that lists every kind once more and evaluates nothing, to
+	// find out whether the audit has missed a change.
+	TriggerSweep RunTrigger = "Sweep"
+	// TriggerRepair is a run over kinds of which a sweep found that the audit had missed
+	// a change.
+	TriggerRepair RunTrigger = "Repair"
+)
+
+// Condition of an AuditRun.
+const (
+	// ConditionConsistent is a sweep's: True if the audit had missed nothing.
+	ConditionConsistent = "Consistent"
 )
 
 // RunPhase is the phase of a run.
@@ -120,6 +145,10 @@ type KindRun struct {
 	Unchanged int64 `json:"unchanged"`
 	// failed is the number of objects that got at least one result of error.
 	Failed int64 `json:"failed"`
+	// differences is the number of objects of which a sweep found that the audit had
+	// missed a change.
+	// +optional
+	Differences int64 `json:"differences,omitempty"`
 	// resourceVersion of the completed list.
 	// +optional
 	ResourceVersion string `json:"resourceVersion,omitempty"`

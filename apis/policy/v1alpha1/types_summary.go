@@ -81,6 +81,9 @@ const (
 	SummaryNotYetAudited SummaryState = "NotYetAudited"
 	// SummaryCurrent means that the totals are those of the cluster.
 	SummaryCurrent SummaryState = "Current"
+	// SummaryPending means that changes wait longer than usual to be judged; the message
+	// says since when. The totals are those from before.
+	SummaryPending SummaryState = "Pending"
 	// SummaryPartial means that some of the constraint's kinds could not be listed
 	// or watched; the totals miss what is there.
 	SummaryPartial SummaryState = "Partial"

@@ -143,6 +143,13 @@ func (in *AuditRun) DeepCopyInto(out *AuditRun) {
 		in, out := &in.Finished, &out.Finished
 		*out = (*in).DeepCopy()
 	}
+	if in.Conditions != nil {
+		in, out := &in.Conditions, &out.Conditions
+		*out = make([]v1.Condition, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.Kinds != nil {
 		in, out := &in.Kinds, &out.Kinds
 		*out = make([]KindRun, len(*in))

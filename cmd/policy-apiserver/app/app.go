@@ -104,7 +104,7 @@ type runnableSource interface {
 	source.Source
 	Run(ctx context.Context) error
 	Get(ctx context.Context, kind source.Kind, namespace, name string) (*unstructured.Unstructured, error)
-	List(ctx context.Context, kind source.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error
+	ListPages(ctx context.Context, kind source.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error
 }
 
 // run runs the server until ctx is done.
@@ -129,7 +129,7 @@ func run(ctx context.Context, opts *options.Options) error {
 	changes := feed.New(db)
 	auditor, err := audit.New(audit.Config{
 		Source: src, Index: db, Workers: opts.Workers, RegoAllowNet: opts.RegoAllowNet, EnsureConstraintKind: ensure,
-		ChangeRetention: opts.ResolvedRetention,
+		SourceID: opts.SourceID(), SweepInterval: opts.SweepInterval, ChangeRetention: opts.ResolvedRetention,
 	})
 	if err != nil {
 		return err
@@ -167,6 +167,7 @@ func run(ctx context.Context, opts *options.Options) error {
 		group.Go(func() error { return src.Run(ctx) })
 		group.Go(func() error { return db.Run(ctx) })
 		group.Go(func() error { return auditor.Run(ctx) })
+		group.Go(func() error { sweepOnSignal(ctx, auditor.Sweep); return nil })
 		if narrower != nil {
 			group.Go(func() error { return narrower.Run(ctx) })
 		}
@@ -220,7 +221,7 @@ func reviews(opts *options.Options, auditor *audit.Auditor, src runnableSource) 
 			return src.Get(ctx, source.Kind(kind), namespace, name)
 		},
 		List: func(ctx context.Context, kind policy.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error {
-			return src.List(ctx, source.Kind(kind), namespace, selector, page)
+			return src.ListPages(ctx, source.Kind(kind), namespace, selector, page)
 		},
 		// The authorizer of a server without a cluster knows nothing of anybody else.
 		AskAuthorizer: !isDir,
@@ -272,11 +273,11 @@ func newSource(opts *options.Options) (runnableSource, ensureFunc, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return newClusterSource(config)
+	return newClusterSource(config, cluster.Options{QPS: opts.QPS, Burst: opts.Burst})
 }
 
-func newClusterSource(config *rest.Config) (runnableSource, ensureFunc, error) {
-	src, err := cluster.New(config, cluster.Options{})
+func newClusterSource(config *rest.Config, opts cluster.Options) (runnableSource, ensureFunc, error) {
+	src, err := cluster.New(config, opts)
 	if err != nil {
 		return nil, nil, fmt.Errorf("source: %w", err)
 	}

@@ -2982,7 +2982,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditResult(ref common.Referen
 					},
 					"lastWriter": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastWriter is the last entry of the object's managedFields: who wrote the object last, with which operation and when. Absent if the object has none.",
+							Description: "lastWriter is the last entry of the object's managedFields when it was judged: who had written the object last, with which operation and when. Absent if the object had none.",
 							Ref:         ref(v1alpha1.LastWriter{}.OpenAPIModelName()),
 						},
 					},
@@ -3136,7 +3136,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditRun(ref common.ReferenceC
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "AuditRun is one sweep of the audit: which kinds were listed, what was evaluated, and what could not be. Between runs the audit follows every change by watches, so a run does not have to be recent for its results to be.",
+				Description: "AuditRun is one pass of the audit over kinds: which kinds were listed, what was evaluated, and what could not be. Between runs the audit follows every change by watches, so a run does not have to be recent for its results to be.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3162,11 +3162,11 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditRun(ref common.ReferenceC
 					},
 					"trigger": {
 						SchemaProps: spec.SchemaProps{
-							Description: "trigger says why the run was made.\n\nPossible enum values:\n - `\"KindChange\"` is a run over kinds that appeared, or whose definition changed, since the last run.\n - `\"PolicyChange\"` is a run over the kinds that a change of templates, constraints or namespaces touched.\n - `\"ProblemChange\"` is a run without kinds: something that could not be looked at can be now, or the other way round.\n - `\"Startup\"` is the run that follows the start of the server.",
+							Description: "trigger says why the run was made.\n\nPossible enum values:\n - `\"KindChange\"` is a run over kinds that appeared, or whose definition changed, since the last run.\n - `\"PolicyChange\"` is a run over the kinds that a change of templates, constraints or namespaces touched.\n - `\"ProblemChange\"` is a run without kinds: something that could not be looked at can be now, or the other way round.\n - `\"Repair\"` is a run over kinds of which a sweep found that the audit had missed a change.\n - `\"Startup\"` is the run that follows the start of the server.\n - `\"Sweep\"` is a run that lists every kind once more and evaluates nothing, to find out whether the audit has missed a change.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
-							Enum:        []interface{}{"KindChange", "PolicyChange", "ProblemChange", "Startup"},
+							Enum:        []interface{}{"KindChange", "PolicyChange", "ProblemChange", "Repair", "Startup", "Sweep"},
 						},
 					},
 					"phase": {
@@ -3229,6 +3229,36 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditRun(ref common.ReferenceC
 							Format:      "int64",
 						},
 					},
+					"differences": {
+						SchemaProps: spec.SchemaProps{
+							Description: "differences is the number of objects, over all kinds, of which a sweep found that the audit had missed a change: they were not in the index, or only there, or different. The kinds concerned are listed again in a run of trigger Repair.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"conditions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"type",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "type",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "conditions of the run. A sweep has Consistent, which is False if it found differences.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.Condition{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 					"kinds": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -3270,7 +3300,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_AuditRun(ref common.ReferenceC
 			},
 		},
 		Dependencies: []string{
-			v1.ObjectMeta{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), v1alpha1.KindRun{}.OpenAPIModelName(), v1alpha1.RunProblem{}.OpenAPIModelName()},
+			v1.Condition{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName(), v1alpha1.KindRun{}.OpenAPIModelName(), v1alpha1.RunProblem{}.OpenAPIModelName()},
 	}
 }
 
@@ -3796,7 +3826,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ClusterAuditResult(ref common.
 					},
 					"lastWriter": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastWriter is the last entry of the object's managedFields: who wrote the object last, with which operation and when. Absent if the object has none.",
+							Description: "lastWriter is the last entry of the object's managedFields when it was judged: who had written the object last, with which operation and when. Absent if the object had none.",
 							Ref:         ref(v1alpha1.LastWriter{}.OpenAPIModelName()),
 						},
 					},
@@ -4042,11 +4072,11 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ConstraintSummary(ref common.R
 					},
 					"state": {
 						SchemaProps: spec.SchemaProps{
-							Description: "state says what the totals are worth.\n\nPossible enum values:\n - `\"Current\"` means that the totals are those of the cluster.\n - `\"Deferred\"` means that the constraint waits for data that its policy refers to.\n - `\"NotYetAudited\"` means that not every kind of the constraint was listed to its end since the constraint's generation was seen. The totals grow.\n - `\"Partial\"` means that some of the constraint's kinds could not be listed or watched; the totals miss what is there.\n - `\"Rejected\"` means that the constraint or its template is wrong and nothing is evaluated.",
+							Description: "state says what the totals are worth.\n\nPossible enum values:\n - `\"Current\"` means that the totals are those of the cluster.\n - `\"Deferred\"` means that the constraint waits for data that its policy refers to.\n - `\"NotYetAudited\"` means that not every kind of the constraint was listed to its end since the constraint's generation was seen. The totals grow.\n - `\"Partial\"` means that some of the constraint's kinds could not be listed or watched; the totals miss what is there.\n - `\"Pending\"` means that changes wait longer than usual to be judged; the message says since when. The totals are those from before.\n - `\"Rejected\"` means that the constraint or its template is wrong and nothing is evaluated.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
-							Enum:        []interface{}{"Current", "Deferred", "NotYetAudited", "Partial", "Rejected"},
+							Enum:        []interface{}{"Current", "Deferred", "NotYetAudited", "Partial", "Pending", "Rejected"},
 						},
 					},
 					"message": {
@@ -4171,7 +4201,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_Finding(ref common.ReferenceCa
 					},
 					"lastWriter": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastWriter is the last entry of the object's managedFields: who wrote the object last, with which operation and when. Absent if the object has none.",
+							Description: "lastWriter is the last entry of the object's managedFields when it was judged: who had written the object last, with which operation and when. Absent if the object had none.",
 							Ref:         ref(v1alpha1.LastWriter{}.OpenAPIModelName()),
 						},
 					},
@@ -4371,6 +4401,13 @@ func schema_policy_apiserver_apis_policy_v1alpha1_KindRun(ref common.ReferenceCa
 							Format:      "int64",
 						},
 					},
+					"differences": {
+						SchemaProps: spec.SchemaProps{
+							Description: "differences is the number of objects of which a sweep found that the audit had missed a change.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
 					"resourceVersion": {
 						SchemaProps: spec.SchemaProps{
 							Description: "resourceVersion of the completed list.",
@@ -4562,7 +4599,7 @@ func schema_policy_apiserver_apis_policy_v1alpha1_ResourceReference(ref common.R
 					},
 					"resourceVersion": {
 						SchemaProps: spec.SchemaProps{
-							Description: "resourceVersion of the object when it was judged.",
+							Description: "resourceVersion of the object when it was judged. The object may have a newer one in which nothing has changed that a policy reads.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	admissioncel "k8s.io/apiserver/pkg/admission/plugin/cel"
+
+	"policy.example.io/policy-apiserver/pkg/policy/paths"
 )
 
 // Source of a program, as its policy has it.
@@ -47,6 +49,9 @@ type Program struct {
 	// ReadsNamespace is true if the result may depend on namespaceObject. It is null
 	// in match conditions, whatever the object.
 	ReadsNamespace bool
+	// Object and NamespaceObject are what the expressions may read of object and
+	// namespaceObject.
+	Object, NamespaceObject *paths.Tree
 	// ReadsOldObject is true if an expression may read oldObject.
 	ReadsOldObject bool
 	// ReadsUserInfo is true if an expression may read request.userInfo.
@@ -71,6 +76,8 @@ const (
 	OldObject       = "oldObject"
 	UserInfo        = "request.userInfo"
 	Authorizer      = "authorizer"
+
+	object = "object"
 )
 
 // Places returns the fields of the source whose expressions may read one of

@@ -6,8 +6,11 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
 	admissioncel "k8s.io/apiserver/pkg/admission/plugin/cel"
+
+	"policy.example.io/policy-apiserver/pkg/policy/paths"
 )
 
 // rootKind is what an expression that is evaluated in its own right is for.
@@ -25,6 +28,8 @@ type reader struct {
 	variables map[string]reads // by name
 	order     []string         // names of variables, as they are written
 	roots     []root
+	// object and namespaceObject are what is read of these, by any expression.
+	object, namespaceObject *paths.Tree
 }
 
 // reads is what one expression may read.
@@ -45,7 +50,7 @@ type root struct {
 const allVariables = "*"
 
 func newReader(env *cel.Env) *reader {
-	return &reader{env: env, variables: map[string]reads{}}
+	return &reader{env: env, variables: map[string]reads{}, object: &paths.Tree{}, namespaceObject: &paths.Tree{}}
 }
 
 func (r *reader) variable(name, path, expression string) reads {
@@ -76,21 +81,69 @@ func (r *reader) read(path, expression string) reads {
 	}
 	for _, e := range ast.MatchDescendants(ast.NavigateAST(parsed.NativeRep()), ast.KindMatcher(ast.IdentKind)) {
 		switch name := strings.TrimPrefix(e.AsIdent(), "."); name {
-		case NamespaceObject, OldObject, Authorizer:
+		case object:
+			readPath(r.object, e)
+		case NamespaceObject:
+			readPath(r.namespaceObject, e)
+			add(&out.what, name)
+		case OldObject, Authorizer:
 			add(&out.what, name)
 		case admissioncel.RequestVarName:
 			if field, ok := fieldOf(e); !ok || field == "userInfo" {
 				add(&out.what, UserInfo)
 			}
 		case admissioncel.VariableVarName:
-			if field, ok := fieldOf(e); ok {
-				add(&out.variables, field)
-			} else {
-				add(&out.variables, allVariables)
+			field, ok := fieldOf(e)
+			if !ok {
+				field = allVariables
+			}
+			add(&out.variables, field)
+			switch field {
+			case variableAnyObject:
+				if variable, ok := e.Parent(); ok {
+					readPath(r.object, variable)
+				}
+			case allVariables:
+				r.object.ReadAll()
 			}
 		}
 	}
 	return out
+}
+
+// readPath says that what fields are selected of an expression is read, with all that is
+// below the last of them.
+func readPath(t *paths.Tree, e ast.NavigableExpr) {
+	for {
+		field, ok := fieldOf(e)
+		if !ok {
+			break
+		}
+		t = t.Field(field)
+		e, _ = e.Parent()
+		if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
+			return // whether it is there
+		}
+	}
+	if !comparedWithNull(e) {
+		t.ReadAll()
+	}
+}
+
+// comparedWithNull tells whether all that is done with an expression is to ask whether it
+// is null.
+func comparedWithNull(e ast.NavigableExpr) bool {
+	parent, ok := e.Parent()
+	if !ok || parent.Kind() != ast.CallKind {
+		return false
+	}
+	call := parent.AsCall()
+	if name := call.FunctionName(); name != operators.Equals && name != operators.NotEquals {
+		return false
+	}
+	return slices.ContainsFunc(call.Args(), func(arg ast.Expr) bool {
+		return arg.Kind() == ast.LiteralKind && arg.AsLiteral() == types.NullValue
+	})
 }
 
 // fieldOf returns the field that is selected of an expression, if that is all that
@@ -105,7 +158,7 @@ func fieldOf(e ast.NavigableExpr) (string, bool) {
 		return parent.AsSelect().FieldName(), true
 	case ast.CallKind:
 		call := parent.AsCall()
-		if call.FunctionName() != "_?._" || len(call.Args()) != 2 || call.Args()[0].ID() != e.ID() {
+		if !slices.Contains(selections, call.FunctionName()) || len(call.Args()) != 2 || call.Args()[0].ID() != e.ID() {
 			return "", false
 		}
 		if field := call.Args()[1]; field.Kind() == ast.LiteralKind {
@@ -116,9 +169,13 @@ func fieldOf(e ast.NavigableExpr) (string, bool) {
 	return "", false
 }
 
+// selections are the calls that select a field.
+var selections = []string{operators.OptSelect, operators.Index, operators.OptIndex}
+
 // report tells a program what its expressions may read.
 func (r *reader) report(p *Program) {
 	p.places = map[string][]string{}
+	p.Object, p.NamespaceObject = r.object, r.namespaceObject
 	// namespaceObject is null in conditions, and so for the variables they use.
 	conditions := r.reachable(rootCondition)
 	results := r.reachable(rootResult)

@@ -51,6 +51,21 @@ func (s *System) Expand(obj *unstructured.Unstructured) *Expansion {
 	return e
 }
 
+// Sources returns the fields that resultants of objects of a kind, in any version, are
+// made of, each as a path. What resultants of resultants are made of is in them.
+func (s *System) Sources(gk schema.GroupKind) [][]string {
+	var out [][]string
+	for gvk, templates := range s.forKind {
+		if gvk.GroupKind() != gk {
+			continue
+		}
+		for _, t := range templates {
+			out = append(out, t.source)
+		}
+	}
+	return out
+}
+
 // expand ends because there are no circles; NewSystem sees to that.
 func (s *System) expand(obj *unstructured.Unstructured, gvk schema.GroupVersionKind, e *Expansion) {
 	for _, t := range s.forKind[gvk] {

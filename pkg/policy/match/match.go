@@ -100,6 +100,13 @@ func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 // NeedsNamespace tells whether the decision may depend on the Namespace object.
 func (m *Matcher) NeedsNamespace() bool { return m.namespaceSelector != nil }
 
+// ReadsLabels tells whether the decision may depend on the labels of the object, besides
+// what namespaceSelector asks of a Namespace.
+func (m *Matcher) ReadsLabels() bool { return m.labelSelector != nil }
+
+// ReadsGenerateName tells whether the decision may depend on the object's generateName.
+func (m *Matcher) ReadsGenerateName() bool { return strings.HasSuffix(m.spec.Name, "*") }
+
 // SelectsKind tells whether objects of a kind and a source can match at all.
 func (m *Matcher) SelectsKind(gk schema.GroupKind, namespaced bool, source Source) bool {
 	switch m.spec.Scope {
@@ -113,6 +120,13 @@ func (m *Matcher) SelectsKind(gk schema.GroupKind, namespaced bool, source Sourc
 		}
 	}
 	return m.selectsSource(source) && m.selectsGroupKind(gk)
+}
+
+// NamesKind tells whether kinds has a kind by its name.
+func (m *Matcher) NamesKind(gk schema.GroupKind) bool {
+	return slices.ContainsFunc(m.spec.Kinds, func(k Kinds) bool {
+		return slices.Contains(k.Kinds, gk.Kind) && listed(k.APIGroups, gk.Group)
+	})
 }
 
 func (m *Matcher) selectsSource(source Source) bool {

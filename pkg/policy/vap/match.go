@@ -181,6 +181,19 @@ func (m *matcher) needsNamespace() bool {
 	return m != nil && m.namespaceSelector != nil && !m.namespaceSelector.Empty()
 }
 
+// ReadsLabels tells whether selectors of the policy or the binding may decide by the labels
+// of objects of a resource, and by those of their Namespaces.
+func (b *Binding) ReadsLabels(gvr schema.GroupVersionResource) (ofObject, ofNamespace bool) {
+	for _, m := range []*matcher{b.Policy.match, b.match} {
+		if m == nil {
+			continue
+		}
+		ofObject = ofObject || m.objectSelector != nil && !m.objectSelector.Empty() || isNamespaces(gvr) && m.needsNamespace()
+		ofNamespace = ofNamespace || m.needsNamespace()
+	}
+	return ofObject, ofNamespace
+}
+
 // matchesObject tells whether the objectSelector selects an object or the one that it
 // replaces.
 func (m *matcher) matchesObject(s *Subject) bool {
@@ -241,6 +254,13 @@ func (b *Binding) SelectsKind(gvr schema.GroupVersionResource, namespaced bool) 
 		}
 	}
 	return false
+}
+
+// NamesResource tells whether a rule of the policy has a resource by its name.
+func (b *Binding) NamesResource(gvr schema.GroupVersionResource) bool {
+	return b.Policy.match != nil && slices.ContainsFunc(b.Policy.match.rules, func(r rule) bool {
+		return slices.Contains(r.Resources, gvr.Resource) && (slices.Contains(r.APIGroups, "*") || slices.Contains(r.APIGroups, gvr.Group))
+	})
 }
 
 // attributes of a request for an object.

@@ -74,6 +74,9 @@ func CompilePolicy(obj *unstructured.Unstructured) (*Policy, error) {
 // Deferred says why the policy cannot judge objects that exist, "" if it can.
 func (p *Policy) Deferred() string { return p.deferred }
 
+// Program returns the compiled expressions.
+func (p *Policy) Program() *cel.Program { return p.program }
+
 // decode decodes the spec of a policy or binding. A field that is not known is an
 // error: a rule that has it would be taken for another.
 func decode(obj *unstructured.Unstructured, kind string, spec any) error {

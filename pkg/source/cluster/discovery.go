@@ -55,10 +55,12 @@ func newInventory(groups []*metav1.APIGroup, resources []*metav1.APIResourceList
 		if inventory.FailedGroups[group.Name] != nil {
 			continue
 		}
-		kinds, others := groupKinds(group, byVersion)
+		kinds, others, unstreamed := groupKinds(group, byVersion)
 		inventory.Kinds = append(inventory.Kinds, kinds...)
 		inventory.OtherVersions = append(inventory.OtherVersions, others...)
+		inventory.Unstreamed = append(inventory.Unstreamed, unstreamed...)
 	}
+	slices.SortFunc(inventory.Unstreamed, func(a, b source.UnstreamedKind) int { return compareKinds(a.Kind, b.Kind) })
 	slices.SortFunc(inventory.Kinds, compareKinds)
 	slices.SortFunc(inventory.OtherVersions, compareKinds)
 	return inventory
@@ -70,8 +72,9 @@ func compareKinds(a, b source.Kind) int {
 
 // groupKinds returns the kinds of a group in the version that the server prefers,
 // or, for a kind that this version does not have, in the first one that does, and the
-// kinds in their other versions.
-func groupKinds(group *metav1.APIGroup, byVersion map[string][]metav1.APIResource) (kinds, others []source.Kind) {
+// kinds in their other versions. unstreamed are those that have objects which cannot be
+// streamed.
+func groupKinds(group *metav1.APIGroup, byVersion map[string][]metav1.APIResource) (kinds, others []source.Kind, unstreamed []source.UnstreamedKind) {
 	versions := []string{group.PreferredVersion.Version}
 	for _, v := range group.Versions {
 		if v.Version != group.PreferredVersion.Version {
@@ -83,10 +86,13 @@ func groupKinds(group *metav1.APIGroup, byVersion map[string][]metav1.APIResourc
 		gv := schema.GroupVersion{Group: group.Name, Version: version}
 		for _, resource := range byVersion[gv.String()] {
 			gvk := gv.WithKind(resource.Kind)
-			if source.Excluded(gvk.GroupKind()) || !streamable(resource) {
+			kind := source.Kind{GroupVersionKind: gvk, Resource: resource.Name, Namespaced: resource.Namespaced}
+			if reason := cmp.Or(source.WhyExcluded(gvk.GroupKind()), whyNotStreamable(resource)); reason != "" {
+				if hasObjects(resource) {
+					unstreamed = append(unstreamed, source.UnstreamedKind{Kind: kind, Reason: reason})
+				}
 				continue
 			}
-			kind := source.Kind{GroupVersionKind: gvk, Resource: resource.Name, Namespaced: resource.Namespaced}
 			switch known[resource.Kind] {
 			case "":
 				known[resource.Kind] = version
@@ -97,14 +103,28 @@ func groupKinds(group *metav1.APIGroup, byVersion map[string][]metav1.APIResourc
 			}
 		}
 	}
-	return kinds, others
+	unstreamed = slices.DeleteFunc(unstreamed, func(u source.UnstreamedKind) bool { return known[u.Kind.Kind] != "" })
+	return kinds, others, unstreamed
 }
 
-// streamable is true for a resource, not a subresource, that can be listed and
-// watched.
-func streamable(resource metav1.APIResource) bool {
+// whyNotStreamable says why a resource cannot be listed and watched, "" if it can.
+func whyNotStreamable(resource metav1.APIResource) string {
+	switch {
+	case strings.Contains(resource.Name, "/"):
+		return "it is a subresource"
+	case !slices.Contains(resource.Verbs, "list"):
+		return "its API server cannot list it"
+	case !slices.Contains(resource.Verbs, "watch"):
+		return "its API server cannot watch it, so that changes would not be seen"
+	}
+	return ""
+}
+
+// hasObjects is true for a resource that is more than a question to be answered, such as
+// a SubjectAccessReview.
+func hasObjects(resource metav1.APIResource) bool {
 	return !strings.Contains(resource.Name, "/") &&
-		slices.Contains(resource.Verbs, "list") && slices.Contains(resource.Verbs, "watch")
+		(slices.Contains(resource.Verbs, "list") || slices.Contains(resource.Verbs, "get"))
 }
 
 func compareGroupVersions(a, b schema.GroupVersion) int {
@@ -116,6 +136,7 @@ func compareGroupVersions(a, b schema.GroupVersion) int {
 func equalInventories(a, b *source.Inventory) bool {
 	return slices.Equal(a.Kinds, b.Kinds) &&
 		slices.Equal(a.OtherVersions, b.OtherVersions) &&
+		slices.Equal(a.Unstreamed, b.Unstreamed) &&
 		slices.Equal(a.Problems, b.Problems) &&
 		maps.EqualFunc(a.FailedGroups, b.FailedGroups, func(x, y error) bool { return x.Error() == y.Error() })
 }

@@ -167,6 +167,19 @@ func TestInventory(t *testing.T) {
 		"autoscaling/v2 HorizontalPodAutoscaler horizontalpodautoscalers namespaced",
 		"autoscaling/v1 Old olds cluster",
 	}
+	var unstreamed []string
+	for _, u := range inventory.Unstreamed {
+		unstreamed = append(unstreamed, u.GroupVersion().String()+" "+u.Kind.Kind+": "+u.Reason)
+	}
+	wantUnstreamed := []string{
+		"v1 ComponentStatus: its API server cannot watch it, so that changes would not be seen",
+		"v1 Event: Events are not audited: they are a log, and no state",
+		"events.k8s.io/v1 Event: Events are not audited: they are a log, and no state",
+		"policy.example.io/v1alpha1 AuditResult: what this server serves is not audited",
+	}
+	if diff := cmp.Diff(wantUnstreamed, unstreamed); diff != "" {
+		t.Errorf("kinds that are not streamed (-want +got):\n%s", diff)
+	}
 	if diff := cmp.Diff(want, kinds); diff != "" {
 		t.Error(diff)
 	}

@@ -47,6 +47,7 @@ type fakeServer struct {
 	pages       map[string]page // by continue token
 	changed     chan struct{}   // closed and replaced at each change
 	cut         chan struct{}   // closed and replaced to end all watches
+	partial     bool            // has metadata only
 	noWatchList bool            // answers 400 to sendInitialEvents
 	noBookmark  bool            // never ends initial events
 	requests    []url.Values    // of all lists and watches
@@ -231,11 +232,11 @@ func (s *fakeServer) list(w http.ResponseWriter, q url.Values) {
 	}
 	items := []any{}
 	for _, name := range names {
-		items = append(items, objectJSON(name, p.all[name], false))
+		items = append(items, s.object(name, p.all[name], false))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"kind": "ConfigMapList", "apiVersion": "v1",
+		"kind": map[bool]string{false: "ConfigMapList", true: "PartialObjectMetadataList"}[s.partial], "apiVersion": map[bool]string{false: "v1", true: "meta.k8s.io/v1"}[s.partial],
 		"metadata": map[string]any{"resourceVersion": strconv.Itoa(p.rv), "continue": token},
 		"items":    items,
 	})
@@ -253,10 +254,10 @@ func (s *fakeServer) watch(w http.ResponseWriter, r *http.Request, q url.Values)
 		return
 	case isWatchList(q):
 		for _, name := range slices.Sorted(maps.Keys(s.objects)) {
-			initial = append(initial, eventJSON("ADDED", objectJSON(name, s.objects[name], true)))
+			initial = append(initial, eventJSON("ADDED", s.object(name, s.objects[name], true)))
 		}
 		if since = s.rv; !s.noBookmark {
-			initial = append(initial, bookmarkJSON(s.rv, true))
+			initial = append(initial, s.bookmark())
 		}
 	case since < s.oldest:
 		s.mu.Unlock()
@@ -280,7 +281,7 @@ func (s *fakeServer) watch(w http.ResponseWriter, r *http.Request, q url.Values)
 		expired := since < s.oldest
 		for _, e := range s.history {
 			if e.rv > since {
-				events = append(events, eventJSON(e.typ, objectJSON(e.name, e.rv, true)))
+				events = append(events, eventJSON(e.typ, s.object(e.name, e.rv, true)))
 				since = e.rv
 			}
 		}
@@ -306,6 +307,26 @@ func (s *fakeServer) watch(w http.ResponseWriter, r *http.Request, q url.Values)
 			return
 		}
 	}
+}
+
+// object is what the server has of an object.
+func (s *fakeServer) object(name string, rv int, typed bool) map[string]any {
+	obj := objectJSON(name, rv, typed)
+	if s.partial {
+		delete(obj, "data")
+		obj["apiVersion"], obj["kind"] = "meta.k8s.io/v1", "PartialObjectMetadata"
+	}
+	return obj
+}
+
+// bookmark is the one that ends initial events.
+func (s *fakeServer) bookmark() map[string]any {
+	event := bookmarkJSON(s.rv, true)
+	if s.partial {
+		obj := event["object"].(map[string]any)
+		obj["apiVersion"], obj["kind"] = "meta.k8s.io/v1", "PartialObjectMetadata"
+	}
+	return event
 }
 
 func objectJSON(name string, rv int, typed bool) map[string]any {

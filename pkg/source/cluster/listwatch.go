@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"policy.example.io/policy-apiserver/pkg/source"
@@ -29,7 +28,7 @@ import (
 // after Failed. The reflector retries a few errors without listing anew; these are
 // not reported until they last (see resumeError).
 type listWatch struct {
-	resource dynamic.ResourceInterface
+	resource resourceClient
 	kind     source.Kind
 	out      *delivery
 	tuning   tuning
@@ -90,40 +89,61 @@ func (l *listWatch) ListWithContext(ctx context.Context, _ metav1.ListOptions) (
 type expiredPageError struct{ err error }
 
 func (e *expiredPageError) Error() string {
-	return fmt.Sprintf("the list expired while it was read, listing anew without pages: %v", e.err)
+	return fmt.Sprintf("the list expired while it was read: %v", e.err)
 }
 
 func (e *expiredPageError) Unwrap() error { return e.err }
 
 // list delivers a list page by page. cause is why a list under way is given up.
 func (l *listWatch) list(ctx context.Context, pageSize int64, cause error) (metav1.ListMeta, error) {
+	resourceVersion, err := listPages(ctx, l.resource, l.kind, pageSize,
+		func() { l.out.listStarted(cause) },
+		func(obj *unstructured.Unstructured) error { l.out.upsert(obj); return nil })
+	if err != nil {
+		return metav1.ListMeta{}, err
+	}
+	l.out.listed(resourceVersion)
+	return metav1.ListMeta{ResourceVersion: resourceVersion}, nil
+}
+
+// listPages reads a list page by page and returns its resource version. begin is called
+// when the first page is there, visit for each object. The error is an expiredPageError if
+// the list cannot be continued.
+func listPages(ctx context.Context, resource resourceClient, kind source.Kind, pageSize int64, begin func(), visit func(*unstructured.Unstructured) error) (string, error) {
 	opts := metav1.ListOptions{Limit: pageSize}
 	var resourceVersion string
 	for {
-		page, err := l.resource.List(ctx, opts)
+		page, err := resource.List(ctx, opts)
 		switch {
 		case err != nil && opts.Continue != "" && isExpired(err):
-			return metav1.ListMeta{}, &expiredPageError{err}
+			return "", &expiredPageError{err}
 		case err != nil:
-			return metav1.ListMeta{}, err
+			return "", err
 		}
 		if opts.Continue == "" {
 			resourceVersion = page.GetResourceVersion()
-			l.out.listStarted(cause)
+			begin()
 		}
 		for i := range page.Items {
 			obj := &unstructured.Unstructured{Object: page.Items[i].Object}
-			page.Items[i].Object = nil // the handler may be done with it before the page is
-			if err := l.complete(obj); err != nil {
-				return metav1.ListMeta{}, err
+			page.Items[i].Object = nil // it may be done with before the page is
+			if err := complete(obj, kind); err != nil {
+				return "", err
 			}
-			l.out.upsert(obj)
+			if err := visit(obj); err != nil {
+				return "", err
+			}
 		}
 		if opts.Continue = page.GetContinue(); opts.Continue == "" {
-			l.out.listed(resourceVersion)
-			return metav1.ListMeta{ResourceVersion: resourceVersion}, nil
+			return resourceVersion, nil
 		}
 	}
+}
+
+// List implements source.Source. A list that expires while it is read is not begun anew:
+// what is asked for can be asked for again.
+func (s *Source) List(ctx context.Context, kind source.Kind, visit func(obj *unstructured.Unstructured) error) (string, error) {
+	return listPages(ctx, s.dynamic.Resource(kind.GroupVersionResource()), kind, s.tuning.pageSize, func() {}, visit)
 }
 
 // WatchWithContext opens a watch that delivers its events. With SendInitialEvents
@@ -183,9 +203,7 @@ func opaque(err error) error {
 
 // complete checks that an object can be identified, and adds its kind, which items
 // of lists do not have to have.
-func (l *listWatch) complete(obj *unstructured.Unstructured) error { return complete(l.kind, obj) }
-
-func complete(kind source.Kind, obj *unstructured.Unstructured) error {
+func complete(obj *unstructured.Unstructured, kind source.Kind) error {
 	if obj.Object == nil || obj.GetName() == "" {
 		return fmt.Errorf("the server sent an object of kind %s without a name", kind.GroupVersionKind)
 	}

@@ -151,10 +151,10 @@ func (s *Source) Get(ctx context.Context, kind source.Kind, namespace, name stri
 	return s.dynamic.Resource(kind.GroupVersionResource()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// List hands over the objects of a kind as they are now, page by page, and keeps none of
+// ListPages hands over the objects of a kind as they are now, page by page, and keeps none of
 // them. namespace is empty for all, and so is selector, of labels. The error is the API
 // server's, or what page returns.
-func (s *Source) List(ctx context.Context, kind source.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error {
+func (s *Source) ListPages(ctx context.Context, kind source.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error {
 	resource := s.dynamic.Resource(kind.GroupVersionResource()).Namespace(namespace)
 	opts := metav1.ListOptions{Limit: s.tuning.pageSize, LabelSelector: selector}
 	for {
@@ -171,7 +171,7 @@ func (s *Source) List(ctx context.Context, kind source.Kind, namespace, selector
 		objects := make([]*unstructured.Unstructured, len(list.Items))
 		for i := range list.Items {
 			objects[i] = &unstructured.Unstructured{Object: list.Items[i].Object}
-			if err := complete(kind, objects[i]); err != nil {
+			if err := complete(objects[i], kind); err != nil {
 				return err
 			}
 		}

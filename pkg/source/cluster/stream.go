@@ -14,6 +14,11 @@ import (
 
 // Stream implements source.Source.
 func (s *Source) Stream(ctx context.Context, kind source.Kind, handler source.Handler) {
+	s.stream(ctx, s.dynamic.Resource(kind.GroupVersionResource()), kind, handler)
+}
+
+// stream streams what a client has of the objects of a kind.
+func (s *Source) stream(ctx context.Context, client resourceClient, kind source.Kind, handler source.Handler) {
 	// Whatever happens in the handler's goroutines must stop with Stream, so that
 	// also a request in flight ends.
 	ctx, cancel := context.WithCancel(ctx)
@@ -22,7 +27,7 @@ func (s *Source) Stream(ctx context.Context, kind source.Kind, handler source.Ha
 	defer out.close()
 
 	lw := &listWatch{
-		resource: s.dynamic.Resource(kind.GroupVersionResource()),
+		resource: client,
 		kind:     kind,
 		out:      out,
 		tuning:   s.tuning,

@@ -166,11 +166,19 @@ func (t *watchTap) deliver(event watch.Event) (*metav1.PartialObjectMetadata, er
 	case watch.Bookmark:
 		return stubOf(event.Object)
 	}
-	obj, ok := event.Object.(*unstructured.Unstructured)
-	if !ok {
+	var obj *unstructured.Unstructured
+	switch sent := event.Object.(type) {
+	case *unstructured.Unstructured:
+		obj = sent
+	case *metav1.PartialObjectMetadata:
+		var err error
+		if obj, err = withoutContent(sent, t.lw.kind); err != nil {
+			return nil, err
+		}
+	default:
 		return nil, fmt.Errorf("the server sent %T in a watch event of type %s for kind %s", event.Object, event.Type, t.lw.kind.GroupVersionKind)
 	}
-	if err := t.lw.complete(obj); err != nil {
+	if err := complete(obj, t.lw.kind); err != nil {
 		return nil, err
 	}
 	stub, err := stubOf(obj)

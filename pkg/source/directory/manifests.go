@@ -91,13 +91,13 @@ func (s *Source) Get(_ context.Context, kind source.Kind, namespace, name string
 	return o.render()
 }
 
-// pageSize is the number of objects in a page of List.
+// pageSize is the number of objects in a page of ListPages.
 const pageSize = 500
 
-// List hands over the objects of a kind as they are streamed, page by page. namespace is
+// ListPages hands over the objects of a kind as they are streamed, page by page. namespace is
 // empty for all, and so is selector, of labels. The error is one of the API, or what page
 // returns.
-func (s *Source) List(ctx context.Context, kind source.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error {
+func (s *Source) ListPages(ctx context.Context, kind source.Kind, namespace, selector string, page func([]*unstructured.Unstructured) error) error {
 	snap, _ := s.snapshot()
 	if snap.err != nil {
 		return apierrors.NewServiceUnavailable(snap.err.Error())

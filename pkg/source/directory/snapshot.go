@@ -63,6 +63,7 @@ func newSnapshot(files []*file, problems []source.Problem) *snapshot {
 		snapshot: &snapshot{objects: map[schema.GroupKind]objectMap{}},
 		problems: slices.Clone(problems),
 		kinds:    map[schema.GroupKind]source.Kind{templateKind.GroupKind(): templateKind},
+		excluded: map[schema.GroupKind]source.UnstreamedKind{},
 		places:   map[*object]string{},
 		uids:     map[types.UID]bool{},
 	}
@@ -88,6 +89,9 @@ func newSnapshot(files []*file, problems []source.Problem) *snapshot {
 		Kinds: slices.SortedFunc(maps.Values(b.kinds), func(x, y source.Kind) int {
 			return cmp.Or(strings.Compare(x.Group, y.Group), strings.Compare(x.Kind, y.Kind))
 		}),
+		Unstreamed: slices.SortedFunc(maps.Values(b.excluded), func(x, y source.UnstreamedKind) int {
+			return cmp.Or(strings.Compare(x.Group, y.Group), strings.Compare(x.Kind.Kind, y.Kind.Kind))
+		}),
 		Problems: limit(b.snapshot.problems, b.snapshot.moreProblems),
 	}
 	return b.snapshot
@@ -98,6 +102,7 @@ type builder struct {
 	snapshot *snapshot
 	problems []source.Problem
 	kinds    map[schema.GroupKind]source.Kind
+	excluded map[schema.GroupKind]source.UnstreamedKind
 	places   map[*object]string // file and place of each object
 	uids     map[types.UID]bool // that are taken
 }
@@ -110,7 +115,8 @@ func (b *builder) addKinds(files []*file) {
 	for _, f := range files {
 		for _, m := range f.manifests {
 			gk := m.gvk.GroupKind()
-			if source.Excluded(gk) {
+			if reason := source.WhyExcluded(gk); reason != "" {
+				b.excluded[gk] = source.UnstreamedKind{Kind: newKind(m.gvk, nil, m.namespace != ""), Reason: reason}
 				continue
 			}
 			if v, ok := versions[gk]; !ok || version.CompareKubeAwareVersionStrings(m.gvk.Version, v) > 0 {

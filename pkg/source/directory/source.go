@@ -93,6 +93,7 @@ func (s *Source) Inventory(context.Context) (*source.Inventory, error) {
 	snap, _ := s.snapshot()
 	inventory := *snap.inventory
 	inventory.Kinds = slices.Clone(inventory.Kinds)
+	inventory.Unstreamed = slices.Clone(inventory.Unstreamed)
 	inventory.Problems = slices.Clone(inventory.Problems)
 	return &inventory, nil
 }
@@ -129,7 +130,7 @@ func (s *Source) update() (*scanResult, error) {
 	s.replaced = make(chan struct{})
 	s.mu.Unlock()
 
-	if !slices.Equal(last.inventory.Kinds, next.inventory.Kinds) || !slices.Equal(last.inventory.Problems, next.inventory.Problems) {
+	if !slices.Equal(last.inventory.Kinds, next.inventory.Kinds) || !slices.Equal(last.inventory.Unstreamed, next.inventory.Unstreamed) || !slices.Equal(last.inventory.Problems, next.inventory.Problems) {
 		select {
 		case s.changed <- struct{}{}:
 		default: // a value is waiting already

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"policy.example.io/policy-apiserver/pkg/source"
 )
 
@@ -31,6 +33,40 @@ func (s *Source) Stream(ctx context.Context, kind source.Kind, handler source.Ha
 		case <-ctx.Done():
 		}
 	}
+}
+
+// List implements source.Source. It looks through the folder.
+func (s *Source) List(ctx context.Context, kind source.Kind, visit func(obj *unstructured.Unstructured) error) (string, error) {
+	if _, err := s.update(); err != nil {
+		return "", err
+	}
+	snap, _ := s.snapshot()
+	if snap.err != nil {
+		return "", snap.err
+	}
+	objects := snap.objects[kind.GroupKind()]
+	for _, o := range objects.sorted() {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		obj, err := o.render()
+		if err != nil {
+			return "", err
+		}
+		if err := visit(obj); err != nil {
+			return "", err
+		}
+	}
+	return objects.version(), nil
+}
+
+// version changes with the objects.
+func (m objectMap) version() string {
+	var versions strings.Builder
+	for _, o := range m.sorted() {
+		fmt.Fprintln(&versions, o.key, o.hash)
+	}
+	return hash([]byte(versions.String()))
 }
 
 // stream is what a handler was told so far.
@@ -80,14 +116,12 @@ func (s *stream) fail(err error) {
 func (s *stream) list(ctx context.Context, objects objectMap) error {
 	s.failure = ""
 	s.handler.ListStarted()
-	var versions strings.Builder
 	for _, o := range objects.sorted() {
 		if err := s.upsert(ctx, o); err != nil {
 			return err
 		}
-		fmt.Fprintln(&versions, o.key, o.hash)
 	}
-	s.handler.Listed(hash([]byte(versions.String())))
+	s.handler.Listed(objects.version())
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 	"policy.example.io/policy-apiserver/pkg/audit"
 	"policy.example.io/policy-apiserver/pkg/index"
+	"policy.example.io/policy-apiserver/pkg/source/cluster"
 )
 
 // Sources that --source names.
@@ -59,6 +61,11 @@ type Options struct {
 	Workers int
 	// RegoAllowNet are the hosts that policies in Rego may reach, * for all.
 	RegoAllowNet []string
+	// SweepInterval is the time between sweeps; 0 means none.
+	SweepInterval time.Duration
+	// QPS and Burst limit the requests of the audit to the cluster.
+	QPS   float32
+	Burst int
 	// ScopedViews shows a finding only to who may get its object.
 	ScopedViews bool
 	// ScopedViewsNarrowing is rbac if only what the cluster's RBAC may grant is asked of
@@ -97,6 +104,9 @@ func New() (*Options, error) {
 		History:              index.DefaultOptions().History,
 		ResolvedRetention:    audit.DefaultChangeRetention,
 		IndexQuota:           resource.QuantityValue{Quantity: resource.MustParse(defaultIndexQuota)},
+		SweepInterval:        time.Hour,
+		QPS:                  cluster.DefaultQPS,
+		Burst:                cluster.DefaultBurst,
 		ScopedViews:          true,
 		ScopedViewsNarrowing: narrowingRBAC,
 		ServerRun:            serverRun,
@@ -123,6 +133,9 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.Var(&o.IndexQuota, "index-quota", "How much of --data-dir the index may have in use, for example 2Gi. When little is left it keeps less history, then no changes, and then no findings that are new, which constraintsummaries say. The volume needs twice as much, because the file is copied to get smaller. 0 means no limit.")
 	fs.IntVar(&o.Workers, "audit-workers", o.Workers, "Number of objects that are evaluated at the same time. 0 means one for each core.")
 	fs.StringSliceVar(&o.RegoAllowNet, "rego-allow-net", o.RegoAllowNet, "Hosts that policies in Rego may reach with http.send and net.lookup_ip_addr; * is all. Without any, templates that use these functions are rejected.")
+	fs.DurationVar(&o.SweepInterval, "sweep-interval", o.SweepInterval, "About how long after a sweep the next one begins. A sweep lists every kind once more, one after the other, to find out whether a change was missed; it evaluates nothing that is unchanged. 0 means none, except on SIGUSR1.")
+	fs.Float32Var(&o.QPS, "kube-api-qps", o.QPS, "Requests a second that the audit may make to the cluster, besides watches. For --source=cluster.")
+	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "Requests that may exceed --kube-api-qps for a moment.")
 	views := sets.FlagSet("scoped views")
 	views.BoolVar(&o.ScopedViews, "scoped-views", o.ScopedViews, "Show a finding only to who may get its object, or auditresults/unscoped. Without it, who may list findings sees all of them.")
 	views.StringVar(&o.ScopedViewsNarrowing, "scoped-views-narrowing", o.ScopedViewsNarrowing, "What the cluster's authorizer is asked about who may see what: rbac, only what RoleBindings and ClusterRoleBindings may grant; none, everything, which is for clusters whose users have rights by other means than RBAC and takes a question for each namespace and kind. With --source=dir it is none.")
@@ -148,6 +161,19 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 // Directory returns the path of --source=dir:PATH, and whether it is that.
 func (o *Options) Directory() (string, bool) {
 	return strings.CutPrefix(o.Source, sourceDirPrefix)
+}
+
+// SourceID tells the sources of a data directory apart. A cluster may move to another
+// address.
+func (o *Options) SourceID() string {
+	path, ok := o.Directory()
+	if !ok {
+		return o.Source
+	}
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	return sourceDirPrefix + path
 }
 
 // Complete fills in what depends on other options.
@@ -202,6 +228,15 @@ func (o *Options) Validate() error {
 	}
 	if o.Workers < 0 {
 		errs = append(errs, fmt.Errorf("--audit-workers=%d must not be negative; 0 means one for each core", o.Workers))
+	}
+	if o.SweepInterval < 0 {
+		errs = append(errs, fmt.Errorf("--sweep-interval=%v must not be negative; 0 means no sweeps", o.SweepInterval))
+	}
+	if o.QPS <= 0 {
+		errs = append(errs, fmt.Errorf("--kube-api-qps=%v must be more than 0", o.QPS))
+	}
+	if o.Burst < 1 {
+		errs = append(errs, fmt.Errorf("--kube-api-burst=%d must be at least 1", o.Burst))
 	}
 	if o.ScopedViewsNarrowing != narrowingRBAC && o.ScopedViewsNarrowing != narrowingNone {
 		errs = append(errs, fmt.Errorf("--scoped-views-narrowing=%s is unknown; use %s or %s", o.ScopedViewsNarrowing, narrowingRBAC, narrowingNone))
