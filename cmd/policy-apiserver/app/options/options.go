@@ -52,6 +52,10 @@ type Options struct {
 	// ScopedViewsNarrowing is rbac if only what the cluster's RBAC may grant is asked of
 	// its authorizer, none if everything is.
 	ScopedViewsNarrowing string
+	// Namespace that the server runs in.
+	Namespace string
+	// Enforcement is the admission webhook.
+	Enforcement *EnforcementOptions
 
 	ServerRun      *genericoptions.ServerRunOptions
 	SecureServing  *genericoptions.SecureServingOptionsWithLoopback
@@ -84,6 +88,7 @@ func New() (*Options, error) {
 		History:              index.DefaultOptions().History,
 		ScopedViews:          true,
 		ScopedViewsNarrowing: narrowingRBAC,
+		Enforcement:          newEnforcementOptions(),
 		ServerRun:            serverRun,
 		SecureServing:        serving.WithLoopback(),
 		Authentication:       genericoptions.NewDelegatingAuthenticationOptions(),
@@ -103,10 +108,12 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory for the index of findings and, for --source=dir, for certificates. It is made if it is missing; deleting it costs a new audit and nothing else.")
 	fs.StringVar(&o.WriteKubeconfig, "write-kubeconfig", o.WriteKubeconfig, "File to write a kubeconfig with administrator rights on this server to, once it serves. For --source=dir only.")
 	fs.DurationVar(&o.History, "history-window", o.History, "How long old revisions are kept, for the pages of a list and for watches that resume.")
+	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "Namespace that the server runs in. If it is not set, that of its service account; outside of a cluster policy-system.")
 	fs.IntVar(&o.Workers, "audit-workers", o.Workers, "Number of objects that are evaluated at the same time. 0 means one for each core.")
 	views := sets.FlagSet("scoped views")
 	views.BoolVar(&o.ScopedViews, "scoped-views", o.ScopedViews, "Show a finding only to who may get its object, or auditresults/unscoped. Without it, who may list findings sees all of them.")
 	views.StringVar(&o.ScopedViewsNarrowing, "scoped-views-narrowing", o.ScopedViewsNarrowing, "What the cluster's authorizer is asked about who may see what: rbac, only what RoleBindings and ClusterRoleBindings may grant; none, everything, which is for clusters whose users have rights by other means than RBAC and takes a question for each namespace and kind. With --source=dir it is none.")
+	o.Enforcement.addFlags(sets.FlagSet("enforcement"))
 	serving := sets.FlagSet("secure serving")
 	o.SecureServing.AddFlags(serving)
 	if port := serving.Lookup("secure-port"); port != nil {
@@ -128,6 +135,9 @@ func (o *Options) Directory() (string, bool) {
 
 // Complete fills in what depends on other options.
 func (o *Options) Complete() error {
+	if o.Namespace == "" {
+		o.Namespace = ownNamespace(serviceAccountNamespaceFile)
+	}
 	if _, ok := o.Directory(); ok {
 		if len(o.SecureServing.BindAddress) == 0 {
 			o.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
@@ -176,6 +186,7 @@ func (o *Options) Validate() error {
 	if o.ScopedViewsNarrowing != narrowingRBAC && o.ScopedViewsNarrowing != narrowingNone {
 		errs = append(errs, fmt.Errorf("--scoped-views-narrowing=%s is unknown; use %s or %s", o.ScopedViewsNarrowing, narrowingRBAC, narrowingNone))
 	}
+	errs = append(errs, o.Enforcement.validate()...)
 	errs = append(errs, o.ServerRun.Validate()...)
 	if port := o.SecureServing.BindPort; port < 0 || port > 65535 {
 		errs = append(errs, fmt.Errorf("--secure-port=%d must be between 0 and 65535; 0 picks a port that is free", port))
