@@ -95,7 +95,9 @@ func subject(r *admissionv1.AdmissionRequest) (policy.Kind, policy.Request, erro
 			out.User.Extra[key] = values
 		}
 	}
-	fail := func(err error) (policy.Kind, policy.Request, error) { return kind, out, apierrors.NewBadRequest(err.Error()) }
+	fail := func(err error) (policy.Kind, policy.Request, error) {
+		return kind, out, apierrors.NewBadRequest(err.Error())
+	}
 	options, err := document("request.options", r.Options)
 	if err != nil {
 		return fail(err)
