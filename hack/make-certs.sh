@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a CA and a serving certificate, puts the CA into the APIService and the
-# certificate into the Secret that the StatefulSet mounts. For clusters without
+# Makes a CA and a serving certificate, puts the CA into the APIService, and into the
+# ValidatingWebhookConfiguration if there is one, and the certificate into the Secret that the StatefulSet mounts. For clusters without
 # cert-manager. Needs openssl, and kubectl with the rights of an administrator.
 #
 # The certificate is valid for a year and the key of the CA is not kept. To renew,
@@ -38,5 +38,10 @@ else
 fi
 kubectl patch apiservice "${apiservice}" --type=merge \
   -p "{\"spec\":{\"caBundle\":\"$(base64 <bundle | tr -d '\n')\"}}"
+found=$(kubectl get validatingwebhookconfiguration policy-apiserver --ignore-not-found -o name)
+if [[ -n ${found} ]]; then
+  kubectl patch validatingwebhookconfiguration policy-apiserver --type=json \
+    -p "[{\"op\":\"add\",\"path\":\"/webhooks/0/clientConfig/caBundle\",\"value\":\"$(base64 <bundle | tr -d '\n')\"}]"
+fi
 kubectl -n "${namespace}" create secret tls policy-apiserver-tls --cert=tls.crt --key=tls.key \
   --dry-run=client -o yaml | kubectl apply -f -

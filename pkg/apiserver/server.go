@@ -42,6 +42,8 @@ type ExtraConfig struct {
 	Reviews review.Backend
 	// Damaged returns what is wrong with the index, nil if nothing is.
 	Damaged func() error
+	// ReadyzChecks are what else has to be well for the server to be ready.
+	ReadyzChecks []healthz.HealthChecker
 }
 
 type completedConfig struct {
@@ -117,7 +119,7 @@ func (c CompletedConfig) New() (*Server, error) {
 	return &Server{Generic: generic}, nil
 }
 
-// addHealthChecks adds the checks named index and audit-first-run.
+// addHealthChecks adds the checks named index and audit-first-run, and those of the caller.
 func (c CompletedConfig) addHealthChecks(generic *genericapiserver.GenericAPIServer) error {
 	index := healthz.NamedCheck("index", func(*http.Request) error { return c.extra.Damaged() })
 	if err := generic.AddHealthChecks(index); err != nil {
@@ -131,7 +133,7 @@ func (c CompletedConfig) addHealthChecks(generic *genericapiserver.GenericAPISer
 		}
 		return nil
 	})
-	if err := generic.AddReadyzChecks(firstRun); err != nil {
+	if err := generic.AddReadyzChecks(append([]healthz.HealthChecker{firstRun}, c.extra.ReadyzChecks...)...); err != nil {
 		return fmt.Errorf("add readiness checks: %w", err)
 	}
 	return nil

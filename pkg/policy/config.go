@@ -52,11 +52,15 @@ func (e *exclusions) patterns(p process) []string {
 // excludes tells whether a process leaves an object alone. A Namespace counts by its
 // name. As in Gatekeeper, the pattern * takes cluster-scoped objects as well.
 func (e *exclusions) excludes(p process, obj *unstructured.Unstructured) bool {
+	return e.excludesIn(p, obj, obj.GetNamespace())
+}
+
+// excludesIn is excludes for an object of a request in a namespace.
+func (e *exclusions) excludesIn(p process, obj *unstructured.Unstructured, namespace string) bool {
 	patterns := e.patterns(p)
 	if len(patterns) == 0 {
 		return false
 	}
-	namespace := obj.GetNamespace()
 	if obj.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Namespace"}) {
 		namespace = obj.GetName()
 	}

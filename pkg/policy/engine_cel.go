@@ -161,11 +161,11 @@ func (e *celEvaluator) evaluate(ctx context.Context, o *Object) judgement {
 
 // celInput is what a template's CEL reads. The object of a DELETE is null.
 func (o *Object) celInput(parameters any) cel.Input {
-	in := cel.Input{Object: o.obj, Namespace: o.namespace, Params: parameters}
+	in := cel.Input{Object: o.obj, Namespace: o.namespace, Params: parameters, Operation: o.operation()}
 	if o.request == nil {
 		return in
 	}
-	in.Resource, in.Operation = o.kind.GroupVersion().WithResource(o.kind.Resource), o.request.Operation
+	in.Resource = o.resource()
 	in.Object, in.Request = o.request.Object, o.celRequest()
 	return in
 }

@@ -162,7 +162,9 @@ func (o *Object) expand(system *expand.System) *expanded {
 	o.expanded = &expanded{failures: e.Failures}
 	for _, r := range e.Resultants {
 		kind := Kind{GroupVersionKind: r.Template.Generates, Namespaced: r.Object.GetNamespace() != ""}
-		o.expanded.resultants = append(o.expanded.resultants, resultant{r.Template, NewObject(kind, r.Object, o.namespace)})
+		made := NewObject(kind, r.Object, o.namespace)
+		made.madeBy = o.operation()
+		o.expanded.resultants = append(o.expanded.resultants, resultant{r.Template, made})
 	}
 	return o.expanded
 }

@@ -68,7 +68,7 @@ func (r *gatekeeperRule) judge(ctx context.Context, o *Object) judgement {
 	if o.request != nil && !r.template.handles(o.request.Operation) {
 		return notMatched("operations of the template")
 	}
-	if r.exclusions.excludes(o.process(), o.obj) {
+	if r.exclusions.excludesIn(o.process(), o.obj, o.namespaceName()) {
 		return notMatched("spec.match of Gatekeeper's Config, which excludes the namespace")
 	}
 	// What goes makes nothing any more.

@@ -2,24 +2,27 @@ package policy
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"policy.example.io/policy-apiserver/pkg/policy/cel"
 )
 
 // Operations of requests.
 const (
-	OperationCreate = "CREATE"
-	OperationUpdate = "UPDATE"
-	OperationDelete = "DELETE"
+	OperationCreate  = "CREATE"
+	OperationUpdate  = "UPDATE"
+	OperationDelete  = "DELETE"
+	OperationConnect = "CONNECT"
 )
 
 // Request is an admission request for an object of a kind.
 type Request struct {
 	// UID identifies the request; it may be empty.
 	UID string
-	// Operation is one of OperationCreate, OperationUpdate and OperationDelete.
+	// Operation is one of OperationCreate, OperationUpdate, OperationDelete and
+	// OperationConnect.
 	Operation string
-	// Object as it is to be, nil in a DELETE.
+	// Object as it is to be, nil in a DELETE. In a CONNECT it is the options.
 	Object *unstructured.Unstructured
 	// OldObject as it is, nil in a CREATE.
 	OldObject *unstructured.Unstructured
@@ -31,7 +34,14 @@ type Request struct {
 	DryRun  bool
 	// Authorizer that ValidatingAdmissionPolicies may ask, nil if there is none.
 	Authorizer cel.Asker
+	// Attributes of the request. nil if they are those of the object, whose kind and name
+	// the request is for then.
+	Attributes *Attributes
 }
+
+// Attributes are what a request is for. Where it is for a subresource, its object may be
+// of another kind and have neither name nor namespace.
+type Attributes = cel.Attributes
 
 // User makes a request.
 type User struct {
@@ -55,12 +65,20 @@ func NewRequest(kind Kind, r Request, namespace *unstructured.Unstructured) *Obj
 // webhook.
 func (o *Object) addRequest() {
 	r, gvk := o.request, o.kind.GroupVersionKind
-	kind := map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
-	resource := map[string]any{"group": gvk.Group, "version": gvk.Version, "resource": o.kind.Resource}
+	kind, resource := kindDocument(gvk), resourceDocument(o.resource())
 	o.document["uid"] = r.UID
 	o.document["kind"], o.document["requestKind"] = kind, kind
 	o.document["resource"], o.document["requestResource"] = resource, resource
-	o.document["operation"] = r.Operation
+	if a := r.Attributes; a != nil {
+		o.document["requestKind"], o.document["requestResource"] = kindDocument(a.RequestKind), resourceDocument(a.RequestResource)
+		for field, value := range map[string]string{
+			"name": a.Name, "namespace": a.Namespace, "subResource": a.Subresource, "requestSubResource": a.RequestSubresource,
+		} {
+			if delete(o.document, field); value != "" {
+				o.document[field] = value
+			}
+		}
+	}
 	o.document["userInfo"] = r.User.document()
 	o.document["dryRun"] = r.DryRun
 	if r.OldObject != nil {
@@ -69,6 +87,30 @@ func (o *Object) addRequest() {
 	if r.Options != nil {
 		o.document["options"] = r.Options
 	}
+}
+
+func kindDocument(gvk schema.GroupVersionKind) map[string]any {
+	return map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
+}
+
+func resourceDocument(gvr schema.GroupVersionResource) map[string]any {
+	return map[string]any{"group": gvr.Group, "version": gvr.Version, "resource": gvr.Resource}
+}
+
+// resource that the request is for.
+func (o *Object) resource() schema.GroupVersionResource {
+	if o.request != nil && o.request.Attributes != nil {
+		return o.request.Attributes.Resource
+	}
+	return o.kind.GroupVersion().WithResource(o.kind.Resource)
+}
+
+// namespaceName is the namespace that the object, or the request for it, is in.
+func (o *Object) namespaceName() string {
+	if o.request != nil && o.request.Attributes != nil {
+		return o.request.Attributes.Namespace
+	}
+	return o.obj.GetNamespace()
 }
 
 // document of the user in the form of userInfo, without what is empty.
@@ -113,13 +155,15 @@ func (o *Object) celRequest() *cel.Request {
 		DryRun:    o.request.DryRun,
 
 		Authorizer: o.request.Authorizer,
+		Attributes: o.request.Attributes,
 	}
 }
 
-// operation of the request, empty if there is none.
+// operation of the request for the object, or for what it is a resultant of; empty if
+// there is none.
 func (o *Object) operation() string {
 	if o.request == nil {
-		return ""
+		return o.madeBy
 	}
 	return o.request.Operation
 }

@@ -31,6 +31,9 @@ type Object struct {
 	obj       *unstructured.Unstructured
 	namespace *unstructured.Unstructured
 	request   *Request // nil if the object is judged because it exists
+	// madeBy is the operation of the request that a resultant comes of, which is all that
+	// Gatekeeper tells programs of it.
+	madeBy string
 
 	document map[string]any // made when the first constraint matches
 	// whole is the converted document.
@@ -64,7 +67,7 @@ func (o *Object) review() map[string]any {
 		"uid":             "",
 		"kind":            map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind},
 		"resource":        map[string]any{"group": "", "version": "", "resource": ""},
-		"operation":       "",
+		"operation":       o.operation(),
 		"userInfo":        map[string]any{},
 		"object":          o.obj.Object,
 		"oldObject":       nil,

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +55,50 @@ func TestManifests(t *testing.T) {
 				t.Error("the kustomization does not have it")
 			}
 		})
+	}
+}
+
+// TestKustomizeEnforcement: the webhook's Service has its port, the Pod serves it, and
+// that is what the server does.
+func TestKustomizeEnforcement(t *testing.T) {
+	dir := t.TempDir()
+	deploy, err := filepath.Rel(evalSymlinks(t, dir), evalSymlinks(t, framework.DeployDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("resources: [%[1]s/base]\ncomponents: [%[1]s/enforcement, %[1]s/cert-manager]\n", deploy)
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		hook    admissionregistrationv1.ValidatingWebhookConfiguration
+		service corev1.Service
+		set     appsv1.StatefulSet
+	}
+	for _, document := range strings.Split(kubectl(t, "kustomize", dir), "\n---\n") {
+		for kind, into := range map[string]any{"ValidatingWebhookConfiguration": &got.hook, "Service": &got.service, "StatefulSet": &got.set} {
+			if strings.Contains(document, "\nkind: "+kind+"\n") {
+				if err := yaml.UnmarshalStrict([]byte(document), into); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	container := got.set.Spec.Template.Spec.Containers[0]
+	reference := got.hook.Webhooks[0].ClientConfig.Service
+	ports := map[string]int32{}
+	for _, port := range got.service.Spec.Ports {
+		ports[port.TargetPort.String()] = port.Port
+	}
+	serves := map[string]int32{}
+	for _, port := range container.Ports {
+		serves[port.Name] = port.ContainerPort
+	}
+	if reference.Name != got.service.Name || reference.Namespace != got.service.Namespace || *reference.Port != ports["webhook"] || ports["https"] != 443 {
+		t.Errorf("the webhook asks %+v, the Service has %v", reference, ports)
+	}
+	if !slices.Contains(container.Args, "--enforcement=webhook") || !slices.Contains(container.Args, fmt.Sprintf("--enforcement-port=%d", serves["webhook"])) || serves["https"] != 6443 {
+		t.Errorf("the container has the ports %v and %q", serves, container.Args)
 	}
 }
 

@@ -35,7 +35,9 @@ type Server struct {
 	cp         *ControlPlane
 	kubeconfig string
 	port       int
-	process    *process
+	// webhookPort is where it takes admission reviews.
+	webhookPort int
+	process     *process
 }
 
 // InstallServer builds policy-apiserver and applies artifacts/deploy/base and the
@@ -66,8 +68,10 @@ func (cp *ControlPlane) InstallServer(ctx context.Context) (*Server, error) {
 	if s.Cert, s.Key, err = cp.ca.issue("policy-apiserver", ServiceHost, nil, []string{ServiceHost}); err != nil {
 		return nil, err
 	}
-	if s.port, err = FreePort(); err != nil {
-		return nil, err
+	for _, port := range []*int{&s.port, &s.webhookPort} {
+		if *port, err = FreePort(); err != nil {
+			return nil, err
+		}
 	}
 	return s, s.register()
 }
@@ -83,7 +87,7 @@ func (s *Server) register() error {
 		return err
 	}
 	service := fmt.Sprintf(`{"spec": {"type": "ExternalName", "externalName": "localhost", "selector": null, "clusterIP": null, "clusterIPs": null,
-		"ports": [{"name": "https", "port": %d}]}}`, s.port)
+		"ports": [{"name": "https", "port": %d}, {"name": "webhook", "port": %d}]}}`, s.port, s.webhookPort)
 	if _, err := s.cp.Kubectl("", "patch", "service", "policy-apiserver", "-n", systemNamespace, "--type=merge", "-p", service); err != nil {
 		return err
 	}
@@ -98,6 +102,7 @@ func (s *Server) args() []string {
 		"--data-dir=" + filepath.Join(s.cp.Dir, "data"),
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(s.port),
 		"--tls-cert-file=" + s.Cert, "--tls-private-key-file=" + s.Key,
+		"--enforcement=webhook", "--enforcement-port=" + strconv.Itoa(s.webhookPort),
 	}
 }
 

@@ -143,12 +143,19 @@ func run(ctx context.Context, opts *options.Options) error {
 	if err != nil {
 		return err
 	}
+	admission, err := newWebhook(ctx, opts, auditor, src)
+	if err != nil {
+		return err
+	}
 	config := apiserver.Config{Generic: generic, Extra: apiserver.ExtraConfig{
 		Backend:  backend,
 		Reviews:  reviews(opts, auditor, src),
 		Observed: db,
 		Damaged:  db.Damaged,
 	}}
+	if admission != nil {
+		config.Extra.ReadyzChecks = append(config.Extra.ReadyzChecks, admission.check())
+	}
 	server, err := config.Complete().New()
 	if err != nil {
 		return err
@@ -168,6 +175,9 @@ func run(ctx context.Context, opts *options.Options) error {
 		group.Go(func() error { return db.Run(ctx) })
 		group.Go(func() error { return auditor.Run(ctx) })
 		group.Go(func() error { sweepOnSignal(ctx, auditor.Sweep); return nil })
+		if admission != nil {
+			group.Go(func() error { return admission.run(ctx) })
+		}
 		if narrower != nil {
 			group.Go(func() error { return narrower.Run(ctx) })
 		}

@@ -74,6 +74,10 @@ func TestRefusals(t *testing.T) {
 		"narrowing":              {[]string{dir, "--scoped-views-narrowing=abac"}, []string{"--scoped-views-narrowing=abac", "rbac"}},
 		"negative":               {[]string{dir, "--history-window=-1s", "--audit-workers=-1", "--resolved-retention=0s"}, []string{"--history-window=-1s", "--audit-workers=-1", "--resolved-retention=0s"}},
 		"port out of range":      {[]string{dir, "--secure-port=99999"}, []string{"--secure-port=99999", "0 picks a port that is free"}},
+		"enforcement":            {[]string{dir, "--enforcement=on"}, []string{"--enforcement=on", "webhook"}},
+		"enforcement port":       {[]string{dir, "--enforcement-port=-1"}, []string{"--enforcement-port=-1", "0 picks a port that is free"}},
+		"exempt namespaces":      {[]string{dir, "--enforcement-exempt-namespaces=a,b*c"}, []string{"--enforcement-exempt-namespaces", "b*c"}},
+		"client names":           {[]string{dir, "--enforcement-client-names=x"}, []string{"--enforcement-client-names", "--enforcement-client-ca-file"}},
 		"kubeconfig to nowhere":  {[]string{dir, "--data-dir=" + t.TempDir(), "--secure-port=0", "--write-kubeconfig=/does/not/exist/k"}, []string{"--write-kubeconfig", "/does/not/exist/k"}},
 		"address of another one": {[]string{dir, "--data-dir=" + t.TempDir(), "--secure-port=0", "--bind-address=192.0.2.1"}, []string{"192.0.2.1", "--bind-address"}},
 	} {

@@ -53,6 +53,31 @@ type Request struct {
 	DryRun  bool
 	// Authorizer that native programs may ask, nil if there is none.
 	Authorizer Asker
+	// Attributes of the request, nil if they are those of the object.
+	Attributes *Attributes
+}
+
+// Attributes are what a request is for.
+type Attributes struct {
+	// Name is empty if the API server has yet to make one up.
+	Name string
+	// Namespace is empty for what is in none, and for a Namespace.
+	Namespace   string
+	Resource    schema.GroupVersionResource
+	Subresource string
+	// What the client asked for, before the API server converted it to what the webhook
+	// is registered for.
+	RequestKind        schema.GroupVersionKind
+	RequestResource    schema.GroupVersionResource
+	RequestSubresource string
+}
+
+// apply enters the attributes into a request.
+func (a *Attributes) apply(r *admissionv1.AdmissionRequest) {
+	kind, resource := metav1.GroupVersionKind(a.RequestKind), metav1.GroupVersionResource(a.RequestResource)
+	r.Name, r.Namespace = a.Name, a.Namespace
+	r.Resource, r.SubResource = metav1.GroupVersionResource(a.Resource), a.Subresource
+	r.RequestKind, r.RequestResource, r.RequestSubResource = &kind, &resource, a.RequestSubresource
 }
 
 // Asker is an authorizer that tells what the user of a request may do.
@@ -131,6 +156,9 @@ func (p *Program) newEvaluation(ctx context.Context, in Input) (*evaluation, err
 	}
 	if in.Request != nil && p.source.Native {
 		e.bindings.Authorizer = in.Request.Authorizer
+	}
+	if in.Request != nil && in.Request.Attributes != nil {
+		in.Request.Attributes.apply(e.request)
 	}
 	if in.Request != nil && in.Request.Options != nil {
 		data, err := json.Marshal(in.Request.Options)

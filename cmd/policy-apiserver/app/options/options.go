@@ -71,6 +71,10 @@ type Options struct {
 	// ScopedViewsNarrowing is rbac if only what the cluster's RBAC may grant is asked of
 	// its authorizer, none if everything is.
 	ScopedViewsNarrowing string
+	// Namespace that the server runs in.
+	Namespace string
+	// Enforcement is the admission webhook.
+	Enforcement *EnforcementOptions
 
 	ServerRun      *genericoptions.ServerRunOptions
 	SecureServing  *genericoptions.SecureServingOptionsWithLoopback
@@ -109,6 +113,7 @@ func New() (*Options, error) {
 		Burst:                cluster.DefaultBurst,
 		ScopedViews:          true,
 		ScopedViewsNarrowing: narrowingRBAC,
+		Enforcement:          newEnforcementOptions(),
 		ServerRun:            serverRun,
 		SecureServing:        serving.WithLoopback(),
 		Authentication:       genericoptions.NewDelegatingAuthenticationOptions(),
@@ -131,6 +136,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.DurationVar(&o.History, "history-window", o.History, "How long old revisions are kept, for the pages of a list and for watches that resume.")
 	fs.DurationVar(&o.ResolvedRetention, "resolved-retention", o.ResolvedRetention, "How long auditchanges are kept: which findings opened and were resolved. There are 50000 at most.")
 	fs.Var(&o.IndexQuota, "index-quota", "How much of --data-dir the index may have in use, for example 2Gi. When little is left it keeps less history, then no changes, and then no findings that are new, which constraintsummaries say. The volume needs twice as much, because the file is copied to get smaller. 0 means no limit.")
+	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "Namespace that the server runs in. If it is not set, that of its service account; outside of a cluster policy-system.")
 	fs.IntVar(&o.Workers, "audit-workers", o.Workers, "Number of objects that are evaluated at the same time. 0 means one for each core.")
 	fs.StringSliceVar(&o.RegoAllowNet, "rego-allow-net", o.RegoAllowNet, "Hosts that policies in Rego may reach with http.send and net.lookup_ip_addr; * is all. Without any, templates that use these functions are rejected.")
 	fs.DurationVar(&o.SweepInterval, "sweep-interval", o.SweepInterval, "About how long after a sweep the next one begins. A sweep lists every kind once more, one after the other, to find out whether a change was missed; it evaluates nothing that is unchanged. 0 means none, except on SIGUSR1.")
@@ -139,6 +145,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	views := sets.FlagSet("scoped views")
 	views.BoolVar(&o.ScopedViews, "scoped-views", o.ScopedViews, "Show a finding only to who may get its object, or auditresults/unscoped. Without it, who may list findings sees all of them.")
 	views.StringVar(&o.ScopedViewsNarrowing, "scoped-views-narrowing", o.ScopedViewsNarrowing, "What the cluster's authorizer is asked about who may see what: rbac, only what RoleBindings and ClusterRoleBindings may grant; none, everything, which is for clusters whose users have rights by other means than RBAC and takes a question for each namespace and kind. With --source=dir it is none.")
+	o.Enforcement.addFlags(sets.FlagSet("enforcement"))
 	serving := sets.FlagSet("secure serving")
 	o.SecureServing.AddFlags(serving)
 	if port := serving.Lookup("secure-port"); port != nil {
@@ -178,6 +185,9 @@ func (o *Options) SourceID() string {
 
 // Complete fills in what depends on other options.
 func (o *Options) Complete() error {
+	if o.Namespace == "" {
+		o.Namespace = ownNamespace(serviceAccountNamespaceFile)
+	}
 	if _, ok := o.Directory(); ok {
 		if len(o.SecureServing.BindAddress) == 0 {
 			o.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
@@ -241,6 +251,7 @@ func (o *Options) Validate() error {
 	if o.ScopedViewsNarrowing != narrowingRBAC && o.ScopedViewsNarrowing != narrowingNone {
 		errs = append(errs, fmt.Errorf("--scoped-views-narrowing=%s is unknown; use %s or %s", o.ScopedViewsNarrowing, narrowingRBAC, narrowingNone))
 	}
+	errs = append(errs, o.Enforcement.validate()...)
 	errs = append(errs, o.ServerRun.Validate()...)
 	if port := o.SecureServing.BindPort; port < 0 || port > 65535 {
 		errs = append(errs, fmt.Errorf("--secure-port=%d must be between 0 and 65535; 0 picks a port that is free", port))
