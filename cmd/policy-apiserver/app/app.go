@@ -157,12 +157,19 @@ func run(ctx context.Context, opts *options.Options) error {
 	if err != nil {
 		return err
 	}
+	followers, err := newFollowers(opts, db, changes, auditor)
+	if err != nil {
+		return err
+	}
 	logger.Info("Starting policy-apiserver", "version", version.Get(), "source", opts.Source, "dataDir", opts.DataDir)
 	return server.Run(ctx, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return src.Run(ctx) })
 		group.Go(func() error { return db.Run(ctx) })
 		group.Go(func() error { return auditor.Run(ctx) })
+		for _, follow := range followers {
+			group.Go(func() error { follow(ctx); return nil })
+		}
 		if narrower != nil {
 			group.Go(func() error { return narrower.Run(ctx) })
 		}

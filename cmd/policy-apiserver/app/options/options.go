@@ -57,6 +57,11 @@ type Options struct {
 	IndexQuota resource.QuantityValue
 	// Workers is the number of objects evaluated at the same time; 0 means one a core.
 	Workers int
+	// Export is where findings are written as JSON lines: stdout, or a file; nowhere if it
+	// is empty.
+	Export string
+	// Events makes Kubernetes Events of findings that open.
+	Events bool
 	// ScopedViews shows a finding only to who may get its object.
 	ScopedViews bool
 	// ScopedViewsNarrowing is rbac if only what the cluster's RBAC may grant is asked of
@@ -118,6 +123,8 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.DurationVar(&o.ResolvedRetention, "resolved-retention", o.ResolvedRetention, "How long auditchanges are kept: which findings opened and were resolved. There are 50000 at most.")
 	fs.Var(&o.IndexQuota, "index-quota", "How much of --data-dir the index may have in use, for example 2Gi. When little is left it keeps less history, then no changes, and then no findings that are new, which constraintsummaries say. The volume needs twice as much, because the file is copied to get smaller. 0 means no limit.")
 	fs.IntVar(&o.Workers, "audit-workers", o.Workers, "Number of objects that are evaluated at the same time. 0 means one for each core.")
+	fs.StringVar(&o.Export, "export", o.Export, "Where to write findings and their changes as JSON lines, in the schema of Gatekeeper's violation export: stdout, or a file, which is appended to. Nowhere if it is not set.")
+	fs.BoolVar(&o.Events, "events", o.Events, "Make Kubernetes Events of findings that open, on the objects that they are about. It takes the right to create and patch events. For --source=cluster only.")
 	views := sets.FlagSet("scoped views")
 	views.BoolVar(&o.ScopedViews, "scoped-views", o.ScopedViews, "Show a finding only to who may get its object, or auditresults/unscoped. Without it, who may list findings sees all of them.")
 	views.StringVar(&o.ScopedViewsNarrowing, "scoped-views-narrowing", o.ScopedViewsNarrowing, "What the cluster's authorizer is asked about who may see what: rbac, only what RoleBindings and ClusterRoleBindings may grant; none, everything, which is for clusters whose users have rights by other means than RBAC and takes a question for each namespace and kind. With --source=dir it is none.")
@@ -174,6 +181,9 @@ func (o *Options) Validate() error {
 	}
 	if isDir && o.Kubeconfig != "" {
 		errs = append(errs, errors.New("--kubeconfig is for --source=cluster only; a directory needs no cluster"))
+	}
+	if isDir && o.Events {
+		errs = append(errs, errors.New("--events is for --source=cluster only; a directory has nowhere to make Events"))
 	}
 	if !isDir && o.WriteKubeconfig != "" {
 		errs = append(errs, errors.New("--write-kubeconfig is for --source=dir only; with a cluster, use the cluster's kubeconfig and the APIService"))
