@@ -2,7 +2,8 @@
 //
 // Whoever may get the object of a finding, by its API group, resource and
 // namespace, sees the finding. Whoever may get auditresults/unscoped sees all of
-// them: in a namespace, or, cluster-wide, everywhere. Other tables are not narrowed.
+// them: in a namespace, or, cluster-wide, everywhere. The same holds for the changes of a
+// finding. Other tables are not narrowed.
 //
 // A View is what one request may see. It reads from the index only the groups of
 // findings that its user may see, so that limits count visible rows, and asks for
