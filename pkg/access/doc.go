@@ -4,7 +4,8 @@
 // namespace, sees the finding. Whoever may get auditresults/unscoped sees all of
 // them: in a namespace, or, cluster-wide, everywhere. An AuditSummary counts findings on
 // one kind of objects in one namespace, so the same decides about it: whoever sees it may
-// see all that it counts. Other tables are not narrowed.
+// see all that it counts. The same holds for the changes of a finding. Other tables are not
+// narrowed.
 //
 // A View is what one request may see. It reads from the index only the groups of
 // findings that its user may see, so that limits count visible rows, and asks for

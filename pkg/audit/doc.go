@@ -24,6 +24,9 @@
 //   - A record and the rows it speaks of are written in one transaction, by the
 //     one writer. An operation that was prepared from a record that has changed
 //     since is prepared again.
+//   - All rows of findings are written through the log of changes (changes.go), so that
+//     what opens and is resolved is logged in the same transaction.
+//   - What there is no room for is named, and looked at again when there is (room.go).
 //   - What could not be looked at is in the AuditRun and the ConstraintSummaries
 //     concerned.
 //

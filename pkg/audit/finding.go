@@ -24,6 +24,8 @@ const (
 	maxViolations   = 100
 	maxMessageBytes = 8 << 10
 	maxDetailsBytes = 32 << 10
+	// maxFindingBytes bounds messages and details together.
+	maxFindingBytes = 256 << 10
 )
 
 var namespaceKind = schema.GroupKind{Kind: "Namespace"}
@@ -80,16 +82,18 @@ func newFinding(gk schema.GroupKind, obj *unstructured.Unstructured, v *policy.V
 		f.EnforcementActions = v.Constraint.EnforcementActions
 	}
 	f.Message, f.Truncated = truncate(v.Message, maxMessageBytes)
+	size := 0
 	for i := range v.Violations {
-		if i == maxViolations {
+		message, cut := truncate(v.Violations[i].Message, maxMessageBytes)
+		if size += len(message); i == maxViolations || size > maxFindingBytes {
 			f.Truncated = true
 			break
 		}
-		message, cut := truncate(v.Violations[i].Message, maxMessageBytes)
 		violation := v1alpha1.Violation{Message: message}
-		if details := v.Violations[i].Details; len(details) > maxDetailsBytes {
+		if details := v.Violations[i].Details; len(details) > maxDetailsBytes || size+len(details) > maxFindingBytes {
 			cut = true
 		} else if len(details) > 0 {
+			size += len(details)
 			violation.Details = &runtime.RawExtension{Raw: details}
 		}
 		f.Truncated = f.Truncated || cut

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -422,7 +421,7 @@ func TestAsideFilesAreRemoved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(file, string(make([]byte, 8192))); err != nil {
+		if _, err := file.Write(make([]byte, 8192)); err != nil {
 			t.Fatal(err)
 		}
 		file.Close()

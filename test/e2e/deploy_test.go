@@ -102,26 +102,28 @@ func TestKustomizeEnforcement(t *testing.T) {
 	}
 }
 
-// TestKustomize builds what a user would with the component for cert-manager.
+// TestKustomize builds what a user would with the components.
 func TestKustomize(t *testing.T) {
 	dir := t.TempDir()
 	deploy, err := filepath.Rel(evalSymlinks(t, dir), evalSymlinks(t, framework.DeployDir()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("resources: [%[1]s/base]\ncomponents: [%[1]s/cert-manager]\n", deploy)
+	text := fmt.Sprintf("resources: [%[1]s/base]\ncomponents: [%[1]s/cert-manager, %[1]s/events]\n", deploy)
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var secret, injected string
+	makesEvents := false
 	certificates := map[string]string{}
 	for _, document := range strings.Split(kubectl(t, "kustomize", dir), "\n---\n") {
 		var object struct {
 			metav1.TypeMeta   `json:",inline"`
 			metav1.ObjectMeta `json:"metadata"`
 			Spec              struct {
-				SecretName string   `json:"secretName"`
-				DNSNames   []string `json:"dnsNames"`
+				SecretName string                 `json:"secretName"`
+				DNSNames   []string               `json:"dnsNames"`
+				Template   corev1.PodTemplateSpec `json:"template"`
 			} `json:"spec"`
 		}
 		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
@@ -134,7 +136,11 @@ func TestKustomize(t *testing.T) {
 			certificates[object.Namespace+"/"+object.Name] = fmt.Sprint(object.Spec.SecretName, object.Spec.DNSNames)
 		case "StatefulSet":
 			secret = podTemplate(t).Spec.Volumes[0].Secret.SecretName
+			makesEvents = slices.Contains(object.Spec.Template.Spec.Containers[0].Args, "--events")
 		}
+	}
+	if !makesEvents {
+		t.Error("the server does not make Events")
 	}
 	if want := secret + "[policy-apiserver.policy-system.svc]"; secret == "" || certificates[injected] != want {
 		t.Errorf("the APIService trusts the certificate %q of %v, the Pod has the Secret %q", injected, certificates, secret)

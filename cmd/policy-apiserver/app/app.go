@@ -168,6 +168,10 @@ func run(ctx context.Context, opts *options.Options) error {
 	if err != nil {
 		return err
 	}
+	followers, err := newFollowers(opts, db, changes, auditor)
+	if err != nil {
+		return err
+	}
 	logger.Info("Starting policy-apiserver", "version", version.Get(), "source", opts.Source, "dataDir", opts.DataDir)
 	return server.Run(ctx, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
@@ -177,6 +181,9 @@ func run(ctx context.Context, opts *options.Options) error {
 		group.Go(func() error { sweepOnSignal(ctx, auditor.Sweep); return nil })
 		if admission != nil {
 			group.Go(func() error { return admission.run(ctx) })
+		}
+		for _, follow := range followers {
+			group.Go(func() error { follow(ctx); return nil })
 		}
 		if narrower != nil {
 			group.Go(func() error { return narrower.Run(ctx) })

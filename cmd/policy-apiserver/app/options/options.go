@@ -66,6 +66,11 @@ type Options struct {
 	// QPS and Burst limit the requests of the audit to the cluster.
 	QPS   float32
 	Burst int
+	// Export is where findings are written as JSON lines: stdout, or a file; nowhere if it
+	// is empty.
+	Export string
+	// Events makes Kubernetes Events of findings that open.
+	Events bool
 	// ScopedViews shows a finding only to who may get its object.
 	ScopedViews bool
 	// ScopedViewsNarrowing is rbac if only what the cluster's RBAC may grant is asked of
@@ -142,6 +147,8 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.DurationVar(&o.SweepInterval, "sweep-interval", o.SweepInterval, "About how long after a sweep the next one begins. A sweep lists every kind once more, one after the other, to find out whether a change was missed; it evaluates nothing that is unchanged. 0 means none, except on SIGUSR1.")
 	fs.Float32Var(&o.QPS, "kube-api-qps", o.QPS, "Requests a second that the audit may make to the cluster, besides watches. For --source=cluster.")
 	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "Requests that may exceed --kube-api-qps for a moment.")
+	fs.StringVar(&o.Export, "export", o.Export, "Where to write findings and their changes as JSON lines, in the schema of Gatekeeper's violation export: stdout, or a file, which is appended to. Nowhere if it is not set.")
+	fs.BoolVar(&o.Events, "events", o.Events, "Make Kubernetes Events of findings that open, on the objects that they are about. It takes the right to create and patch events. For --source=cluster only.")
 	views := sets.FlagSet("scoped views")
 	views.BoolVar(&o.ScopedViews, "scoped-views", o.ScopedViews, "Show a finding only to who may get its object, or auditresults/unscoped. Without it, who may list findings sees all of them.")
 	views.StringVar(&o.ScopedViewsNarrowing, "scoped-views-narrowing", o.ScopedViewsNarrowing, "What the cluster's authorizer is asked about who may see what: rbac, only what RoleBindings and ClusterRoleBindings may grant; none, everything, which is for clusters whose users have rights by other means than RBAC and takes a question for each namespace and kind. With --source=dir it is none.")
@@ -220,6 +227,9 @@ func (o *Options) Validate() error {
 	}
 	if isDir && o.Kubeconfig != "" {
 		errs = append(errs, errors.New("--kubeconfig is for --source=cluster only; a directory needs no cluster"))
+	}
+	if isDir && o.Events {
+		errs = append(errs, errors.New("--events is for --source=cluster only; a directory has nowhere to make Events"))
 	}
 	if !isDir && o.WriteKubeconfig != "" {
 		errs = append(errs, errors.New("--write-kubeconfig is for --source=dir only; with a cluster, use the cluster's kubeconfig and the APIService"))
