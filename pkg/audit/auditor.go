@@ -236,8 +236,10 @@ func (a *Auditor) Run(ctx context.Context) error {
 func (a *Auditor) FirstRun() <-chan struct{} { return a.firstRun }
 
 // Ready returns nil if the rows of a table can be served. Findings are served
-// once a run has ended, summaries once the policies are known; before that a
-// list would look clean. The error says what is being waited for.
+// once a run has ended and, after a restart, Namespaces have been listed or cannot be, so
+// that nobody sees the findings of a Namespace before theirs. Summaries are once the
+// policies are known; before that a list would look clean. The error says what is being
+// waited for.
 func (a *Auditor) Ready(table index.Table) error {
 	if table == rows.AuditRuns {
 		return nil
@@ -247,6 +249,9 @@ func (a *Auditor) Ready(table index.Table) error {
 	}
 	select {
 	case <-a.firstRun:
+		if table != rows.ConstraintSummaries && !a.planner.namespacesKnown.Load() {
+			return errors.New("Namespaces are being listed: findings may be of some that are gone")
+		}
 		return nil
 	default:
 	}

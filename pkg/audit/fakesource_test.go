@@ -34,6 +34,8 @@ type fakeSource struct {
 	lists        map[schema.GroupKind]int // complete lists delivered
 	version      int
 	sweeps       []schema.GroupKind // lists without streams, in order
+	// metadataStreams is how many streams of metadata were begun.
+	metadataStreams int
 }
 
 type fakeStream struct {
@@ -294,3 +296,30 @@ func (f *fakeSource) remove(gk schema.GroupKind, namespace, name string) {
 }
 
 var errForbidden = errors.New("pods is forbidden: User cannot list resource")
+
+// Metadata is a source of the same objects without their content.
+func (f *fakeSource) Metadata() source.Source { return fakeMetadata{f} }
+
+type fakeMetadata struct{ *fakeSource }
+
+func (f fakeMetadata) Stream(ctx context.Context, kind source.Kind, handler source.Handler) {
+	f.mu.Lock()
+	f.metadataStreams++
+	f.mu.Unlock()
+	f.fakeSource.Stream(ctx, kind, metadataHandler{handler})
+}
+
+func (f fakeMetadata) List(ctx context.Context, kind source.Kind, visit func(*unstructured.Unstructured) error) (string, error) {
+	return f.fakeSource.List(ctx, kind, func(obj *unstructured.Unstructured) error { return visit(metadataOf(obj)) })
+}
+
+// metadataHandler gets objects without their content.
+type metadataHandler struct{ source.Handler }
+
+func (h metadataHandler) Upsert(obj *unstructured.Unstructured) { h.Handler.Upsert(metadataOf(obj)) }
+
+func metadataOf(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": obj.GetAPIVersion(), "kind": obj.GetKind(), "metadata": obj.Object["metadata"],
+	}}
+}

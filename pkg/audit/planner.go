@@ -82,6 +82,8 @@ type planner struct {
 	references      map[schema.GroupKind]*reference
 	otherReferences map[schema.GroupVersionKind]*reference
 	namespaces      *objectCache
+	// namespacesKnown is true once they have been listed, or could not be.
+	namespacesKnown atomic.Bool
 	// namespaceView is what constraints read of Namespaces, nil before the first plan.
 	namespaceView atomic.Pointer[policy.View]
 	started       bool              // the first run has begun
@@ -222,6 +224,7 @@ func (p *planner) notify() {
 func (p *planner) refreshInventory(ctx context.Context) bool {
 	inventory, err := p.a.source.Inventory(ctx)
 	if err != nil {
+		p.namespacesKnown.Store(true) // they cannot be
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "The kinds of the source cannot be had; trying again")
 			if p.inventory == nil {

@@ -119,6 +119,9 @@ func (p *planner) streamCachedKinds(ctx context.Context) {
 			p.restartStream(ctx, kind) // in the version that is preferred by now; adopt does it for those that are audited
 		}
 	}
+	if _, ok := present[namespaceKind]; !ok {
+		p.namespacesKnown.Store(true) // there are none
+	}
 	for gk := range p.policyCaches {
 		if _, ok := present[gk]; ok || p.inventory.FailedGroups[gk.Group] != nil {
 			continue

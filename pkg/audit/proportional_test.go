@@ -277,3 +277,46 @@ spec:
 		return r.Violations[0].Message
 	})
 }
+
+// TestContentIsAskedForWhenItIsRead: while constraints read labels only, so does the
+// stream; with one that reads more it begins anew, and only that one is evaluated.
+func TestContentIsAskedForWhenItIsRead(t *testing.T) {
+	src := newFakeSource()
+	seed(t, src)
+	src.addKind(constraintGroup, "v1beta1", "NeedSpec", "needspec", false)
+	src.apply(t, `
+apiVersion: templates.gatekeeper.sh/v1
+kind: ConstraintTemplate
+metadata: {name: needspec}
+spec:
+  crd: {spec: {names: {kind: NeedSpec}}}
+  targets:
+  - target: admission.k8s.gatekeeper.sh
+    rego: |
+      package spec
+      violation[{"msg": "no spec"}] { not input.review.object.spec.nodeName }
+`, "{apiVersion: v1, kind: Pod, metadata: {name: placed, namespace: shop, labels: {owner: me}}, spec: {nodeName: node-1}}")
+	h := newMeter(newHarness(t, src))
+	h.settled()
+	src.mu.Lock()
+	streams := src.metadataStreams
+	src.mu.Unlock()
+	if streams == 0 {
+		t.Error("no stream is one of metadata")
+	}
+	before := h.work().Evaluations
+	src.apply(t, "{apiVersion: constraints.gatekeeper.sh/v1beta1, kind: NeedSpec, metadata: {name: spec}, spec: {match: {kinds: [{apiGroups: [\"\"], kinds: [Pod]}]}}}")
+	h.wantFindings("content is read", "NeedLabel/owner Pod shop/bad fail: v1: label owner is missing", "NeedSpec/spec Pod shop/bad fail: no spec", "NeedSpec/spec Pod shop/good fail: no spec")
+	h.settled()
+	if got := h.work().Evaluations; got["fail"] != before["fail"]+2 || got["pass"] != before["pass"]+1 {
+		t.Errorf("evaluations %v, before %v; want two more that fail and one that passes", got, before)
+	}
+	if run := h.sweep(); run.Differences != 0 {
+		t.Errorf("a sweep says %d differences", run.Differences)
+	}
+	src.mu.Lock()
+	defer src.mu.Unlock()
+	if src.metadataStreams != streams {
+		t.Errorf("%d streams of metadata, %d before content was read", src.metadataStreams, streams)
+	}
+}

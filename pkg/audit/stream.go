@@ -195,6 +195,7 @@ func (s *kindStream) Failed(err error) {
 		cache.failed(err)
 	}
 	if s.kind.GroupKind() == namespaceKind {
+		s.a.planner.namespacesKnown.Store(true)
 		s.a.tracker.namespacesFailed(err)
 	}
 	s.a.tracker.streamFailed(s, err)

@@ -216,6 +216,7 @@ func (d *dropNamespaces) committed() {
 	for _, gone := range d.dropped {
 		gone.committed()
 	}
+	d.a.planner.namespacesKnown.Store(true)
 }
 
 func (d *dropNamespace) committed() {
