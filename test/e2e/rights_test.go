@@ -49,7 +49,7 @@ var ownRights = []right{
 
 // otherRights are what else the server has.
 var otherRights = []right{
-	{"get, list, watch *.*", kindFailed("ConfigMap")},
+	{"get, list, watch *.*", kindFailed("Service")},
 	{"system:auth-delegator: create tokenreviews.authentication.k8s.io", tokenRefused},
 	{"system:auth-delegator: create subjectaccessreviews.authorization.k8s.io", authorizationFails},
 	{"extension-apiserver-authentication-reader in kube-system: get, list, watch configmaps", doesNotStart("extension-apiserver-authentication")},
@@ -246,7 +246,7 @@ func startTrial(t *testing.T, name string, rules []rbacv1.PolicyRule, without st
 	remove(t, "serviceaccount/"+name, "-n", "policy-system")
 	// In the place of everything, so that the server's own rules are not in vain.
 	if !strings.Contains(without, "*.*") {
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}})
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"get", "list", "watch"}})
 	}
 	role("", rules...)
 	for _, delegated := range []struct{ group, resource string }{{"authentication.k8s.io", "tokenreviews"}, {"authorization.k8s.io", "subjectaccessreviews"}} {
@@ -310,8 +310,9 @@ func TestEachRight(t *testing.T) {
 		gatekeeperDefinition("expansion.gatekeeper.sh", "ExpansionTemplate", "expansiontemplate", "Cluster"))
 	remove(t, "constrainttemplate/e2eright", "namespace/e2e-right", "flowschema/e2e-right",
 		"crd/configs.config.gatekeeper.sh", "crd/syncsets.syncset.gatekeeper.sh", "crd/expansiontemplate.expansion.gatekeeper.sh")
-	apply(t, constraint("E2ERight", "right", "ConfigMap", "e2e-right", "owner"), configMap("e2e-right", "a", ""))
-	found(t, 20*time.Second, "e2e-right", "right", "ConfigMap/a")
+	apply(t, constraint("E2ERight", "right", "Service", "e2e-right", "owner"),
+		"apiVersion: v1\nkind: Service\nmetadata: {name: a, namespace: e2e-right}\nspec: {ports: [{port: 80}]}\n")
+	found(t, 20*time.Second, "e2e-right", "right", "Service/a")
 	_, _, err = cp.User("rights-alice")
 	if err != nil {
 		t.Fatal(err)
