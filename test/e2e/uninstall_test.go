@@ -71,7 +71,7 @@ func TestUninstall(t *testing.T) {
 	})
 	for _, kinds := range []string{"clusterroles,clusterrolebindings", "priorityclasses,flowschemas,apiservices", "rolebindings", "namespaces"} {
 		for name := range strings.Lines(run("get", kinds, "-A", "-o", "name")) {
-			if strings.Contains(name, "policy") && !strings.Contains(name, "system:") && !strings.Contains(name, "admission") {
+			if (strings.Contains(name, "policy-") || strings.Contains(name, "policy.example.io")) && !strings.Contains(name, "system:") && !strings.Contains(name, "admission") {
 				t.Errorf("%s is left", strings.TrimSpace(name))
 			}
 		}
