@@ -68,12 +68,11 @@ func TestDryRun(t *testing.T) {
 // dryRun applies manifests without effect.
 func dryRun(t *testing.T, manifests string) {
 	t.Helper()
-	// The framework has changed the Service and the APIService.
-	out, err := cp.Kubectl(manifests, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-")
+	out, err := cp.Kubectl(manifests, "apply", "--dry-run=server", "--validate=strict", "-f", "-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, applied := strings.Count("\n"+manifests, "\nkind: "), strings.Count(out, "serverside-applied")
+	objects, applied := strings.Count("\n"+manifests, "\nkind: "), strings.Count(out, "(server dry run)")
 	if objects == 0 || objects != applied {
 		t.Errorf("%d of %d objects are applied:\n%s", applied, objects, out)
 	}

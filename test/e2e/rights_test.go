@@ -356,3 +356,36 @@ func TestEachRight(t *testing.T) {
 		})
 	}
 }
+
+// TestOwnerReferences has a kube-apiserver that checks who may set owner references. The
+// definitions that the server makes are owned by their templates, but do not hold up
+// their deletion, so it needs no right to the finalizers of templates.
+func TestOwnerReferences(t *testing.T) {
+	strict, err := cp.AddAPIServer("kube-apiserver-strict", "--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(strict.Stop)
+	apply(t, template("E2EOwned"))
+	remove(t, "constrainttemplate/e2eowned")
+	eventually(t, 30*time.Second, "the definition", func() error {
+		_, err := cp.Kubectl("", "get", "crd", "e2eowned.constraints.gatekeeper.sh")
+		return err
+	})
+	// One like it, as the server would make it.
+	text := kubectl(t, "get", "crd", "e2eowned.constraints.gatekeeper.sh", "-o", "json")
+	if strings.Contains(text, "blockOwnerDeletion") {
+		t.Error("the definition holds up the deletion of its template")
+	}
+	text = strings.ReplaceAll(strings.ReplaceAll(text, "e2eowned.constraints", "e2eowned2.constraints"), `"plural": "e2eowned"`, `"plural": "e2eowned2"`)
+	text = strings.ReplaceAll(strings.ReplaceAll(text, `"singular": "e2eowned"`, `"singular": "e2eowned2"`), "E2EOwned", "E2EOwned2")
+	for _, test := range []struct{ what, text, refused string }{
+		{"without", text, ""},
+		{"holding up the deletion", strings.Replace(text, `"ownerReferences": [`+"\n            {", `"ownerReferences": [{"blockOwnerDeletion": true,`, 1), "blockOwnerDeletion"},
+	} {
+		_, err := cp.KubectlAs(strict.AdminKubeconfig, test.text, "create", "--dry-run=server", "--as=system:serviceaccount:policy-system:policy-apiserver", "-f", "-")
+		if refused := err != nil && strings.Contains(err.Error(), test.refused); refused != (test.refused != "") || err != nil && !refused {
+			t.Errorf("%s: %v", test.what, err)
+		}
+	}
+}
