@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"policy.example.io/policy-apiserver/test/framework"
 )
@@ -79,6 +80,11 @@ func TestMetricsDocumented(t *testing.T) {
 			others = append(others, row[1])
 		}
 	}
+	open, err := client.PolicyV1alpha1().AuditResults("").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Stop()
 	// Series of these come with events that other tests make.
 	later := []string{"policy_apiserver_access_watches_ended_total", "apiserver_audit_error_total"}
 	eventually(t, 40*time.Second, "metrics", func() error {

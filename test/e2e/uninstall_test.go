@@ -44,6 +44,7 @@ func TestUninstall(t *testing.T) {
 		return err
 	})
 	installed.Stop(syscall.SIGTERM)
+	run("wait", "--for=condition=Available=false", "apiservice/v1alpha1.policy.example.io", "--timeout=90s")
 	run("create", "namespace", "e2e-hangs")
 	run("delete", "namespace", "e2e-hangs", "--wait=false")
 	eventually(t, 30*time.Second, "why the namespace hangs", func() error {
