@@ -16,6 +16,8 @@ type auditMetrics struct {
 	transactions *metrics.Counter
 	sweeps       *metrics.Counter
 	differences  *metrics.Counter
+	lag          *metrics.Histogram
+	queue        *metrics.Gauge
 }
 
 // processMetrics are the metrics of this process: a registry takes a metric only
@@ -61,7 +63,22 @@ func newMetrics(register func(...metrics.Registerable)) *auditMetrics {
 		Help:           "Objects of which a sweep found that the audit had missed a change.",
 		StabilityLevel: metrics.ALPHA,
 	})
-	register(m.evaluations, m.objects, m.transactions, m.sweeps, m.differences)
+	m.lag = metrics.NewHistogram(&metrics.HistogramOpts{
+		Namespace:      "policy_apiserver",
+		Subsystem:      "audit",
+		Name:           "lag_seconds",
+		Help:           "Time from the arrival of a change until its findings can be seen.",
+		Buckets:        metrics.ExponentialBuckets(0.005, 2, 15), // to 82 s
+		StabilityLevel: metrics.ALPHA,
+	})
+	m.queue = metrics.NewGauge(&metrics.GaugeOpts{
+		Namespace:      "policy_apiserver",
+		Subsystem:      "audit",
+		Name:           "queue_length",
+		Help:           "Changes that wait for their evaluation or for being written, when the last transaction began.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	register(m.evaluations, m.objects, m.transactions, m.sweeps, m.differences, m.lag, m.queue)
 	return m
 }
 

@@ -74,6 +74,7 @@ type refusable interface {
 // queued is an operation on its way.
 type queued struct {
 	operation
+	// submitted is when it began.
 	submitted time.Time
 	// prepared is closed when the operation can be applied.
 	prepared chan struct{}
@@ -233,6 +234,7 @@ func (w *writer) apply(ctx context.Context, batch []*queued) error {
 		}
 		return nil
 	}
+	w.metrics.queue.Set(float64(len(batch) + len(w.queue)))
 	for {
 		failed := -1
 		w.metrics.transactions.Inc()
@@ -253,6 +255,7 @@ func (w *writer) apply(ctx context.Context, batch []*queued) error {
 			w.stalled.Store(nil)
 			for _, q := range batch {
 				q.finish()
+				w.metrics.lag.Observe(w.clock.Since(q.submitted).Seconds())
 			}
 			return nil
 		case ctx.Err() != nil:

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -67,7 +66,7 @@ func setUp(t *testing.T) (*framework.ControlPlane, *framework.Server) {
 	if err == nil {
 		_, err = cp.Kubectl("", "wait", "--for=condition=Established", "--timeout=60s", "crd/faultlabel.constraints.gatekeeper.sh")
 	}
-	maker.Stop(syscall.SIGTERM)
+	maker.Stop()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, maker.Log())
 	}
@@ -133,7 +132,7 @@ func newRun(t *testing.T, cp *framework.ControlPlane, server *framework.Server, 
 	if err := r.instance.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.instance.Stop(syscall.SIGTERM) })
+	t.Cleanup(func() { r.instance.Stop() })
 	return r
 }
 
@@ -164,7 +163,7 @@ func (r *run) trouble() {
 		time.Sleep(time.Duration(r.random.Intn(100)) * time.Millisecond)
 		return
 	}
-	r.instance.Stop(syscall.SIGKILL)
+	r.instance.Kill()
 	var err error
 	event := "killed"
 	switch n {
@@ -280,7 +279,7 @@ func (r *run) compareWithFresh(ctx context.Context, server *framework.Server) {
 	if err := fresh.Start(); err != nil {
 		r.Fatal(err)
 	}
-	defer fresh.Stop(syscall.SIGTERM)
+	defer fresh.Stop()
 	r.converge(ctx, "a fresh audit", client)
 	names := func(client *versioned.Clientset) (out []string) {
 		for _, namespace := range r.allNamespaces() {

@@ -145,7 +145,7 @@ func (p *Proxy) Kubeconfig(cp *ControlPlane, name, namespace, account string) (s
 	if err != nil {
 		return "", err
 	}
-	_, path, err := cp.kubeconfigAt(p.URL, name, &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)})
+	_, path, err := cp.kubeconfig(p.URL, name, &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)})
 	return path, err
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,7 +50,7 @@ func (o *ours) stop() {
 	if o.cancel != nil {
 		o.cancel()
 	}
-	o.instance.Stop(syscall.SIGTERM)
+	o.instance.Stop()
 }
 
 // complete waits until all summaries are of the cluster.

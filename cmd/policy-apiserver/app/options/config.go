@@ -69,6 +69,7 @@ func (o *Options) Generic() (*genericapiserver.RecommendedConfig, error) {
 	if err := o.Traces.ApplyTo(nil, &config.Config); err != nil {
 		return nil, fmt.Errorf("--tracing-config-file=%s: %w", o.Traces.ConfigFile, err)
 	}
+	config.AuditBackend = apiserver.WithoutSecrets(config.AuditBackend)
 	return config, nil
 }
 
