@@ -153,8 +153,49 @@ func (h *harness) stop() {
 	if err := h.db.Check(context.Background()); err != nil {
 		h.Errorf("index check: %v", err)
 	}
+	h.checkSummaries()
 	if err := h.db.Close(); err != nil {
 		h.Errorf("close index: %v", err)
+	}
+}
+
+// checkSummaries compares the AuditSummaries with a count of the results.
+func (h *harness) checkSummaries() {
+	type group struct {
+		namespace, constraint, kind, action string
+	}
+	want, got := map[group]v1alpha1.ResultTotals{}, map[group]v1alpha1.ResultTotals{}
+	for _, r := range h.results() {
+		if r.Namespace == "" {
+			continue // cluster-scoped
+		}
+		key := group{r.Namespace, r.Constraint.Kind + "/" + r.Constraint.Name, r.Resource.Kind + "." + r.Resource.APIGroup, r.EnforcementAction}
+		totals := want[key]
+		switch r.Result {
+		case v1alpha1.ResultFail:
+			totals.Fail++
+		case v1alpha1.ResultError:
+			totals.Error++
+		case v1alpha1.ResultDeferred:
+			totals.Deferred++
+		}
+		want[key] = totals
+	}
+	page, err := h.db.List(context.Background(), index.Query{Table: rows.AuditSummaries})
+	if err != nil {
+		h.Errorf("list summaries: %v", err)
+		return
+	}
+	for _, row := range page.Rows {
+		var s v1alpha1.AuditSummary
+		if err := rows.Decode(row, &s); err != nil {
+			h.Errorf("decode: %v", err)
+			return
+		}
+		got[group{s.Namespace, s.Constraint.Kind + "/" + s.Constraint.Name, s.Resource.Kind + "." + s.Resource.APIGroup, s.EnforcementAction}] = s.Totals
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(group{})); diff != "" {
+		h.Errorf("summaries (-count of results +summaries):\n%s", diff)
 	}
 }
 

@@ -184,8 +184,8 @@ func (r *reader) touches(namespace string) bool {
 // look looks at the rows of a round. It returns errEnough if the page is full.
 func (r *reader) look(ctx context.Context, in round, inFile uint64) error {
 	for i := range in.parts {
-		if err := ctx.Err(); err != nil {
-			return err
+		if i > 0 && ctx.Err() != nil {
+			return ctx.Err()
 		}
 		p := &in.parts[i]
 		// What has changed between the planning of the round and its transaction is not in

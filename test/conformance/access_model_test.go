@@ -13,13 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/generated/clientset/versioned"
-	"policy.example.io/policy-apiserver/pkg/generated/informers/externalversions"
 )
 
 // Namespaces of TestScopeModel that are special. Nobody but the auditor is ever granted
@@ -247,9 +248,13 @@ func TestScopeModel(t *testing.T) {
 	counters := map[string]cache.Store{}
 	for _, user := range modelUsers {
 		_, client := m.as(user)
-		informer := externalversions.NewSharedInformerFactory(client, 0).Policy().V1alpha1().AuditSummaries().Informer()
-		counters[user] = informer.GetStore()
-		wg.Go(func() { informer.RunWithContext(followCtx) })
+		counters[user] = cache.NewStore(cache.MetaNamespaceKeyFunc)
+		source := cache.NewListWatchFromClient(client.PolicyV1alpha1().RESTClient(), "auditsummaries", "", fields.Everything())
+		// Without a backoff of its own it waits the longer the more often rights change.
+		reflector := cache.NewReflectorWithOptions(source, &v1alpha1.AuditSummary{}, counters[user], cache.ReflectorOptions{
+			Backoff: &wait.Backoff{Duration: 10 * time.Millisecond, Steps: 1},
+		})
+		wg.Go(func() { reflector.RunWithContext(followCtx) })
 	}
 	for i, user := range modelUsers {
 		_, client := m.as(user)

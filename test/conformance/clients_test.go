@@ -158,8 +158,8 @@ func TestWatchOfOneObject(t *testing.T) {
 func TestManyWatches(t *testing.T) {
 	for _, watches := range []int{2000, 10_000} {
 		t.Run(fmt.Sprint(watches), func(t *testing.T) {
-			if watches > 2000 && (testing.Short() || availableMemory(t) < 6<<30) {
-				t.Skip("it takes up to 2 GiB of memory")
+			if watches > 2000 && (testing.Short() || availableMemory(t) < 16<<30) {
+				t.Skip("it takes 1 GiB of memory, and several times that under the race detector")
 			}
 			testManyWatches(t, watches)
 		})

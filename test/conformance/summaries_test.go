@@ -256,7 +256,7 @@ func (m *scopeModel) compareCounts(t *testing.T, random *rand.Rand, user, what s
 	}
 }
 
-// awaitCounts waits until an informer has the summaries that its user sees.
+// awaitCounts waits until what is followed for a user has the summaries that its user sees.
 func (m *scopeModel) awaitCounts(t *testing.T, user string, store cache.Store, what string) {
 	want := m.counts(user, "")
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -270,7 +270,7 @@ func (m *scopeModel) awaitCounts(t *testing.T, user string, store cache.Store, w
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: the informer of %s has %q, want %q", what, user, got, want)
+			t.Fatalf("%s: what %s has followed is %q, want %q", what, user, got, want)
 		}
 	}
 }

@@ -17,7 +17,8 @@
 //     (codec.go). Every other representation takes the ordinary way, by objects and
 //     the plain encoder; what both write is the same.
 //   - A list is in memory one page of rows at a time, and no transaction of the index
-//     is open while a client reads.
+//     is open while a client reads. Tables, metadata, YAML and pretty JSON are whole in
+//     memory: k8s.io/apiserver makes them from objects before an encoder sees them.
 //   - What is not ready is 503 with Retry-After, and never an empty list.
 //
 // It may import the index, the feed and k8s.io/apiserver.
