@@ -250,7 +250,7 @@ func (a *Auditor) Ready(table index.Table) error {
 	select {
 	case <-a.firstRun:
 		if table != rows.ConstraintSummaries && !a.planner.namespacesKnown.Load() {
-			return errors.New("Namespaces are being listed: findings may be of some that are gone")
+			return errors.New("findings wait for the list of Namespaces: they may be of some that are gone")
 		}
 		return nil
 	default:
