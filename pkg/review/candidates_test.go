@@ -90,7 +90,8 @@ func TestCandidates(t *testing.T) {
 			"allowed=false 1 1 0 0", "0 Pod shop/p b [deny] fail no live",
 		}},
 		{
-			"expansion", []string{
+			"expansion",
+			[]string{
 				"apiVersion: expansion.gatekeeper.sh/v1beta1\nkind: ExpansionTemplate\nmetadata: {name: pods}\nspec: {applyTo: [{groups: [apps], versions: [v1], kinds: [Deployment]}], templateSource: spec.template, generatedGVK: {version: v1, kind: Pod}}\n",
 				constraint("Owner", "mine", `match: {kinds: [{apiGroups: [""], kinds: [Pod]}]}`),
 			},

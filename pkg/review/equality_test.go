@@ -58,6 +58,12 @@ func auditOf(t testing.TB, manifests map[string]string) *audited {
 	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return auditDir(t, dir)
+}
+
+// auditDir audits a directory until all have been judged once.
+func auditDir(t testing.TB, dir string) *audited {
+	t.Helper()
 	src, err := directory.New(dir, directory.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -352,4 +358,38 @@ func compareFindings(t *testing.T, status *v1alpha1.ReviewStatus, want map[strin
 		}
 	}
 	return compared
+}
+
+// TestDocumentation: the review in docs/reviews.md finds something in artifacts/example.
+func TestDocumentation(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reviews.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(text), "cat > review.yaml <<EOF\n")
+	manifest, _, ended := strings.Cut(after, "    EOF\n")
+	if !found || !ended {
+		t.Fatal("there is no review.yaml in it")
+	}
+	var in v1alpha1.Review
+	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll("\n"+manifest, "\n    ", "\n")), &in); err != nil {
+		t.Fatal(err)
+	}
+	a := auditDir(t, "../../artifacts/example")
+	policies, err := a.auditor.Policies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := review.Evaluate(t.Context(), policies, review.Request{Spec: &in.Spec, Reader: everything{a.source}, GuessKind: guessKind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, v := range status.Verdicts {
+		got = append(got, v.Resource.Name+": "+v.Violations[0].Message)
+	}
+	want := []string{"cart: replicas is 1; it must be at least 3"}
+	if diff := cmp.Diff(want, got); diff != "" || !status.Impact.Complete || status.Impact.Objects != 2 {
+		t.Errorf("-want +got:\n%s\n%+v", diff, status.Impact)
+	}
 }
