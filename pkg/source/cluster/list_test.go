@@ -33,7 +33,7 @@ func TestList(t *testing.T) {
 				return true
 			})
 			var pages []string
-			err := src.List(t.Context(), configMaps, "", "", func(objects []*unstructured.Unstructured) error {
+			err := src.ListPages(t.Context(), configMaps, "", "", func(objects []*unstructured.Unstructured) error {
 				var names []string
 				for _, obj := range objects {
 					if obj.GetKind() != "ConfigMap" || obj.GetAPIVersion() != "v1" {
@@ -47,7 +47,7 @@ func TestList(t *testing.T) {
 			if diff := cmp.Diff([]string{"a b", "c d", "e"}, pages); diff != "" || err != nil || expired != expires {
 				t.Errorf("%v, expired %v (-want +got):\n%s", err, expired, diff)
 			}
-			if err := src.List(t.Context(), configMaps, "", "", func([]*unstructured.Unstructured) error { return http.ErrAbortHandler }); err != http.ErrAbortHandler {
+			if err := src.ListPages(t.Context(), configMaps, "", "", func([]*unstructured.Unstructured) error { return http.ErrAbortHandler }); err != http.ErrAbortHandler {
 				t.Errorf("the error of a page: %v", err)
 			}
 			if limits := server.seen(func(q url.Values) bool { return q.Get("limit") != "2" }); len(limits) > 0 {
