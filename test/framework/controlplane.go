@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -32,6 +31,8 @@ type ControlPlane struct {
 	etcdURL string
 	// ca signs users and servers.
 	ca *authority
+	// identity is what all kube-apiservers have in common: flags.
+	identity []string
 	// processes in the order in which they were started.
 	processes []*process
 }
@@ -112,54 +113,15 @@ func (cp *ControlPlane) startEtcd() error {
 }
 
 func (cp *ControlPlane) startAPIServer() error {
-	var err error
-	if cp.ca, err = newAuthority(cp.Dir, "ca"); err != nil {
+	if err := cp.makeCertificates(); err != nil {
 		return err
 	}
-	front, err := newAuthority(cp.Dir, "front-proxy-ca")
+	first, err := cp.AddAPIServer("kube-apiserver")
 	if err != nil {
 		return err
 	}
-	proxyCert, proxyKey, err := front.issue("front-proxy-client", "front-proxy-client", nil, nil)
-	if err != nil {
-		return err
-	}
-	servingCert, servingKey, err := cp.ca.issue("kube-apiserver", "kube-apiserver", nil, []string{"127.0.0.1", "localhost", "kubernetes.default.svc"})
-	if err != nil {
-		return err
-	}
-	port, err := freePort()
-	if err != nil {
-		return err
-	}
-	cp.url = "https://127.0.0.1:" + strconv.Itoa(port)
-	apiserver, err := cp.run("kube-apiserver", cp.Binaries.KubeAPIServer,
-		"--etcd-servers="+cp.etcdURL,
-		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
-		"--tls-cert-file="+servingCert, "--tls-private-key-file="+servingKey,
-		"--client-ca-file="+cp.ca.file(), "--authorization-mode=RBAC",
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+servingCert, "--service-account-signing-key-file="+servingKey,
-		"--service-cluster-ip-range=10.0.0.0/24",
-		"--requestheader-client-ca-file="+front.file(), "--requestheader-allowed-names=front-proxy-client",
-		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
-		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file="+proxyCert, "--proxy-client-key-file="+proxyKey,
-		"--endpoint-reconciler-type=none", "--profiling=false")
-	if err != nil {
-		return err
-	}
-	cp.Admin, cp.AdminKubeconfig, err = cp.User("admin", "system:masters")
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(cp.Admin)
-	if err != nil {
-		return err
-	}
-	return apiserver.waitFor("kube-apiserver", time.Minute, func() error {
-		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error()
-	})
+	cp.url, cp.Admin, cp.AdminKubeconfig = first.url, first.Admin, first.AdminKubeconfig
+	return nil
 }
 
 func (cp *ControlPlane) startControllerManager() error {
@@ -177,12 +139,12 @@ func (cp *ControlPlane) User(name string, groups ...string) (*rest.Config, strin
 	if err != nil {
 		return nil, "", err
 	}
-	return cp.kubeconfig(file, &clientcmdapi.AuthInfo{ClientCertificate: cert, ClientKey: key})
+	return cp.kubeconfig(cp.url, file, &clientcmdapi.AuthInfo{ClientCertificate: cert, ClientKey: key})
 }
 
-func (cp *ControlPlane) kubeconfig(name string, auth *clientcmdapi.AuthInfo) (*rest.Config, string, error) {
+func (cp *ControlPlane) kubeconfig(url, name string, auth *clientcmdapi.AuthInfo) (*rest.Config, string, error) {
 	config := clientcmdapi.NewConfig()
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: cp.url, CertificateAuthority: cp.ca.file()}
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: cp.ca.file()}
 	config.AuthInfos["test"] = auth
 	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
 	config.CurrentContext = "test"

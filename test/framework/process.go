@@ -60,12 +60,15 @@ func (p *process) stop(signal syscall.Signal) {
 
 // tail returns the end of the log.
 func (p *process) tail() string {
-	data, err := os.ReadFile(p.log)
+	text := readLog(p.log)
+	return text[max(0, len(text)-4000):]
+}
+
+// readLog returns a log, or why it cannot be read.
+func readLog(path string) string {
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
-	}
-	if n := len(data) - 4000; n > 0 {
-		data = data[n:]
 	}
 	return string(data)
 }

@@ -56,11 +56,7 @@ func (cp *ControlPlane) InstallServer(ctx context.Context) (*Server, error) {
 			return nil, err
 		}
 	}
-	token, err := cp.Kubectl("", "create", "token", "policy-apiserver", "-n", systemNamespace, "--duration=24h")
-	if err != nil {
-		return nil, err
-	}
-	if _, s.kubeconfig, err = cp.kubeconfig("policy-apiserver", &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}); err != nil {
+	if s.kubeconfig, err = cp.ServiceAccount("policy-apiserver"); err != nil {
 		return nil, err
 	}
 	if s.Cert, s.Key, err = cp.ca.issue("policy-apiserver", ServiceHost, nil, []string{ServiceHost}); err != nil {
@@ -70,6 +66,17 @@ func (cp *ControlPlane) InstallServer(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	return s, s.register()
+}
+
+// ServiceAccount returns the path of a kubeconfig with a token of a service account of
+// the server's namespace.
+func (cp *ControlPlane) ServiceAccount(name string) (string, error) {
+	token, err := cp.Kubectl("", "create", "token", name, "-n", systemNamespace, "--duration=24h")
+	if err != nil {
+		return "", err
+	}
+	_, path, err := cp.kubeconfig(cp.url, name, &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)})
+	return path, err
 }
 
 // DeployDir is artifacts/deploy.
@@ -146,31 +153,47 @@ func (s *Server) Address() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 // PID of the server.
 func (s *Server) PID() int { return s.process.cmd.Process.Pid }
 
-// Metric returns the sum of the samples of a metric whose name and labels begin
-// with prefix. It asks the server itself, past the aggregation layer.
-func (s *Server) Metric(prefix string) (float64, error) {
-	config := rest.CopyConfig(s.cp.Admin)
-	config.Host = "https://" + s.Address()
+// Direct returns the administrator's configuration for the server itself, past the
+// aggregation layer.
+func (s *Server) Direct() *rest.Config { return s.cp.direct(s.port) }
+
+func (cp *ControlPlane) direct(port int) *rest.Config {
+	config := rest.CopyConfig(cp.Admin)
+	config.Host = "https://127.0.0.1:" + strconv.Itoa(port)
 	config.CAFile, config.CAData = "", nil
 	config.Insecure = true // the certificate is for the Service, and is replaced by a test
+	return config
+}
+
+// Metrics returns what a server serves at /metrics.
+func Metrics(config *rest.Config) (string, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	response, err := client.Get(config.Host + "/metrics")
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("metrics: %s", response.Status)
-	}
-	sum := 0.0
 	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("metrics: %s", response.Status)
+	}
+	return string(body), err
+}
+
+// Metric returns the sum of the samples of a metric whose name and labels begin
+// with prefix. It asks the server itself, past the aggregation layer.
+func (s *Server) Metric(prefix string) (float64, error) { return metric(s.Direct(), prefix) }
+
+func metric(config *rest.Config, prefix string) (float64, error) {
+	body, err := Metrics(config)
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(body)) {
+	sum := 0.0
+	for line := range strings.Lines(body) {
 		// A value of a label may have spaces; the sample is behind the last one.
 		line = strings.TrimSpace(line)
 		at := strings.LastIndexByte(line, ' ')
