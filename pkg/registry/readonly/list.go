@@ -47,13 +47,18 @@ func (r *REST) List(ctx context.Context, options *metainternalversion.ListOption
 	if err != nil {
 		return nil, err
 	}
-	annotate := sync.OnceFunc(func() { view.Annotate(ctx) })
 	list, err := r.list(ctx, view, selected, options)
 	if err != nil {
-		annotate()
+		view.Annotate(ctx)
 		return nil, err
 	}
-	list.done = annotate
+	var once sync.Once
+	list.done = func(n int) {
+		once.Do(func() {
+			view.Annotate(ctx)
+			annotateRows(ctx, n)
+		})
+	}
 	if mayStream(ctx) {
 		return list, nil
 	}

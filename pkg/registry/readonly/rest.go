@@ -2,11 +2,13 @@ package readonly
 
 import (
 	"context"
+	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/audit"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -151,7 +153,16 @@ func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions)
 	if err != nil {
 		return nil, toAPIError(err, v1alpha1.Resource(string(r.Table)), name)
 	}
+	annotateRows(ctx, 1)
 	return r.decode(row)
+}
+
+// AnnotationRows is the audit annotation of how many objects the answer to a request
+// has, or how many events that of a watch has had, bookmarks not counted.
+const AnnotationRows = v1alpha1.GroupName + "/rows"
+
+func annotateRows(ctx context.Context, n int) {
+	audit.AddAuditAnnotation(ctx, AnnotationRows, strconv.Itoa(n))
 }
 
 // view returns what a request may see.

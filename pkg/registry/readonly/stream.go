@@ -31,8 +31,8 @@ type stream struct {
 	first *index.Page
 	// next reads the page behind a key; nil if the first page is all that is wanted.
 	next func(after *index.Key) (*index.Page, error)
-	// done is called when the last page has been read.
-	done func()
+	// done is called when the last page has been read, with the number of rows.
+	done func(n int)
 }
 
 // GetObjectKind implements runtime.Object.
@@ -48,13 +48,15 @@ func (s *stream) DeepCopyObject() runtime.Object {
 // each calls fn for each row. It can be called more than once: the request may be
 // logged with its answer.
 func (s *stream) each(fn func(*index.Row) error) error {
-	defer s.done()
+	n := 0
+	defer func() { s.done(n) }()
 	page := s.first
 	for {
 		for _, row := range page.Rows {
 			if err := fn(row); err != nil {
 				return err
 			}
+			n++
 		}
 		if s.next == nil || !page.More {
 			return nil

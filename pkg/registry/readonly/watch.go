@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -65,8 +66,10 @@ func (r *REST) Watch(ctx context.Context, options *metainternalversion.ListOptio
 	if err != nil {
 		return nil, err
 	}
+	request := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watcher{
+		ctx:       request,
 		rest:      r,
 		view:      view,
 		selected:  selected,
@@ -97,13 +100,21 @@ type watcher struct {
 	bookmarks       bool
 	deadline        time.Time // of the request, zero if it has none
 
+	ctx    context.Context // of the request
 	cancel context.CancelFunc
 	once   sync.Once
 	events chan watch.Event
+	sent   atomic.Int64 // events with objects
 }
 
-// Stop implements watch.Interface.
-func (w *watcher) Stop() { w.once.Do(w.cancel) }
+// Stop implements watch.Interface. The handler calls it before the request is logged
+// as complete.
+func (w *watcher) Stop() {
+	w.once.Do(func() {
+		w.cancel()
+		annotateRows(w.ctx, int(w.sent.Load()))
+	})
+}
 
 // ResultChan implements watch.Interface.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
@@ -290,6 +301,9 @@ func (w *watcher) sendRow(ctx context.Context, event watch.EventType, row *index
 func (w *watcher) sendObject(ctx context.Context, event watch.EventType, obj runtime.Object) error {
 	if !w.send(ctx, watch.Event{Type: event, Object: obj}) {
 		return ctx.Err()
+	}
+	if event != watch.Bookmark {
+		w.sent.Add(1)
 	}
 	return nil
 }

@@ -66,6 +66,7 @@ func (o *Options) Generic() (*genericapiserver.RecommendedConfig, error) {
 	if err := o.Audit.ApplyTo(&config.Config); err != nil {
 		return nil, fmt.Errorf("auditing of requests: %w", err)
 	}
+	config.AuditBackend = apiserver.WithoutSecrets(config.AuditBackend)
 	return config, nil
 }
 
