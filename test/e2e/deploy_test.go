@@ -1,16 +1,21 @@
 package e2e
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,7 +55,7 @@ func TestManifests(t *testing.T) {
 				t.Error("more than one object in a file")
 			case strings.Contains(string(data), "insecureSkipTLSVerify"):
 				t.Error("the aggregation layer must verify the server")
-			case !strings.Contains(string(kustomization), " "+filepath.Base(file)+"\n"):
+			case !regexp.MustCompile(`[ \[]` + regexp.QuoteMeta(filepath.Base(file)) + `[\]\n]`).Match(kustomization):
 				t.Error("the kustomization does not have it")
 			}
 		})
@@ -155,9 +160,12 @@ func TestRights(t *testing.T) {
 		"update configmaps":                "no",
 		"patch apiservices":                "no",
 		"update constrainttemplates":       "no",
-		"create serviceaccounts/token":     "no",
-		"impersonate users":                "no",
-		"bind clusterroles":                "no",
+		"update constrainttemplates --subresource=finalizers":    "no",
+		"patch flowschemas --subresource=status":                 "yes",
+		"patch prioritylevelconfigurations --subresource=status": "no",
+		"create serviceaccounts/token":                           "no",
+		"impersonate users":                                      "no",
+		"bind clusterroles":                                      "no",
 	} {
 		args := append([]string{"auth", "can-i", "-A", "--as=system:serviceaccount:policy-system:policy-apiserver"}, strings.Fields(what)...)
 		out, err := cp.Kubectl("", args...)
@@ -199,60 +207,149 @@ func TestTemplateDefinition(t *testing.T) {
 	}
 }
 
-// TestMakeCerts runs hack/make-certs.sh twice, as for a renewal, and serves with what
-// it makes: each time the kube-apiserver verifies the server all along.
+// TestMakeCerts renews certificates with hack/make-certs.sh while requests are made all
+// the time: through the kube-apiserver, and on new connections that trust what the
+// APIService does. None fails, not even where the script is run again before the server
+// has its new certificate.
 func TestMakeCerts(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("openssl is not installed")
 	}
-	path := filepath.Dir(cp.Binaries.Kubectl) + string(os.PathListSeparator) + os.Getenv("PATH")
-	reachable := func() error {
-		_, err := cp.Kubectl("", "get", "csum")
-		return err
-	}
-	t.Setenv("PATH", path)
+	t.Setenv("PATH", filepath.Dir(cp.Binaries.Kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	t.Setenv("KUBECONFIG", cp.AdminKubeconfig)
-	for range 2 {
-		if out, err := exec.Command(filepath.Join(framework.DeployDir(), "..", "..", "hack", "make-certs.sh")).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		// The server still has the certificate from before.
-		if err := reachable(); err != nil {
-			t.Error(err)
-		}
-		for file, key := range map[string]string{server.Cert: `tls\.crt`, server.Key: `tls\.key`} {
-			data, err := base64.StdEncoding.DecodeString(kubectl(t, "get", "secret", "policy-apiserver-tls", "-n", "policy-system", "-o", "jsonpath={.data."+key+"}"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(file, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		bundle, err := base64.StdEncoding.DecodeString(kubectl(t, "get", "apiservice", "v1alpha1.policy.example.io", "-o", "jsonpath={.spec.caBundle}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(bundle)
-		want, err := tls.LoadX509KeyPair(server.Cert, server.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// The server picks the new certificate up while it runs.
-		eventually(t, 90*time.Second, "new certificate", func() error {
-			connection, err := tls.Dial("tcp", server.Address(), &tls.Config{RootCAs: pool, ServerName: "policy-apiserver.policy-system.svc"})
+	makeCerts(t)
+	serveSecret(t)
+	stop := load(t, map[string]func() error{
+		"through the kube-apiserver": func() error {
+			_, err := client.PolicyV1alpha1().ConstraintSummaries().List(context.Background(), metav1.ListOptions{})
+			return err
+		},
+		"on a new connection": func() error {
+			bundle, err := bundle()
 			if err != nil {
 				return err
 			}
-			defer connection.Close()
-			if !connection.ConnectionState().PeerCertificates[0].Equal(want.Leaf) {
-				return fmt.Errorf("the server still has the old one")
+			connection, err := tls.Dial("tcp", server.Address(), &tls.Config{RootCAs: pool(bundle), ServerName: framework.ServiceHost})
+			if err != nil {
+				return err
 			}
-			return nil
-		})
-		if err := reachable(); err != nil {
-			t.Error(err)
+			return connection.Close()
+		},
+	})
+	for range 2 {
+		makeCerts(t)
+		makeCerts(t)
+		serveSecret(t)
+	}
+	for what, requests := range stop() {
+		if requests == 0 {
+			t.Errorf("no request was made %s", what)
 		}
 	}
+	makeCerts(t, "--forget-old")
+	after, err := bundle()
+	if err != nil || len(certificates(after)) != 1 {
+		t.Errorf("the bundle has %d certificates, %v", len(certificates(after)), err)
+	}
+	serveSecret(t)
+	eventually(t, 30*time.Second, "the server with the one CA that is left", func() error {
+		_, err := client.PolicyV1alpha1().ConstraintSummaries().List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+}
+
+// load calls functions again and again until it is stopped. It returns how often each
+// was called; the test fails for each error.
+func load(t *testing.T, functions map[string]func() error) (stop func() map[string]int64) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	counts := map[string]*atomic.Int64{}
+	for what, function := range functions {
+		count := &atomic.Int64{}
+		counts[what] = count
+		for range 2 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					if err := function(); err != nil {
+						t.Errorf("%s: %v", what, err)
+						return
+					}
+					count.Add(1)
+				}
+			})
+		}
+	}
+	return func() map[string]int64 {
+		cancel()
+		wg.Wait()
+		out := map[string]int64{}
+		for what, count := range counts {
+			out[what] = count.Load()
+		}
+		return out
+	}
+}
+
+func makeCerts(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(filepath.Join(framework.DeployDir(), "..", "..", "hack", "make-certs.sh"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// bundle is what the APIService trusts.
+func bundle() ([]byte, error) {
+	out, err := cp.Kubectl("", "get", "apiservice", "v1alpha1.policy.example.io", "-o", "jsonpath={.spec.caBundle}")
+	if err != nil {
+		return nil, err
+	}
+	return base64.StdEncoding.DecodeString(out)
+}
+
+func pool(bundle []byte) *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(bundle)
+	return pool
+}
+
+// certificates returns the blocks of a bundle.
+func certificates(bundle []byte) (blocks []*pem.Block) {
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		blocks = append(blocks, block)
+	}
+	return blocks
+}
+
+// serveSecret does what the kubelet does with the Secret, and waits until the server
+// has the new certificate, which it picks up while it runs.
+func serveSecret(t *testing.T) {
+	t.Helper()
+	for file, key := range map[string]string{server.Cert: `tls\.crt`, server.Key: `tls\.key`} {
+		data, err := base64.StdEncoding.DecodeString(kubectl(t, "get", "secret", "policy-apiserver-tls", "-n", "policy-system", "-o", "jsonpath={.data."+key+"}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := tls.LoadX509KeyPair(server.Cert, server.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted, err := bundle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 90*time.Second, "new certificate", func() error {
+		connection, err := tls.Dial("tcp", server.Address(), &tls.Config{RootCAs: pool(trusted), ServerName: framework.ServiceHost})
+		if err != nil {
+			return err
+		}
+		defer connection.Close()
+		if !connection.ConnectionState().PeerCertificates[0].Equal(want.Leaf) {
+			return fmt.Errorf("the server still has the old one")
+		}
+		return nil
+	})
 }
