@@ -15,11 +15,12 @@ import (
 
 	"policy.example.io/policy-apiserver/apis/policy/v1alpha1"
 	"policy.example.io/policy-apiserver/pkg/index"
+	"policy.example.io/policy-apiserver/pkg/registry/readonly"
 )
 
 // observeInterval is how often the index is looked at. Counts that are three minutes
 // old are stale for priority and fairness.
-const observeInterval = 30 * time.Second
+const observeInterval = 15 * time.Second
 
 // objectSize is about how many bytes an object has. Priority and fairness estimates
 // with it how much memory a list takes.
@@ -27,6 +28,8 @@ const objectSize = 1 << 10
 
 // Observed is what is observed of an index.
 type Observed interface {
+	// List returns the rows that a query asks for.
+	List(ctx context.Context, q index.Query) (*index.Page, error)
 	// Count returns the number of rows of a table.
 	Count(t index.Table, terms ...index.Term) (int64, error)
 	// Revision returns the last revision, Compacted the oldest one that can be read.
@@ -60,9 +63,12 @@ var processMetrics = sync.OnceValue(func() *indexMetrics {
 
 // addObserver adds a hook that keeps up the metrics of the index and the numbers of
 // objects from which priority and fairness estimates how much work a list is.
-func addObserver(generic *genericapiserver.GenericAPIServer, tracker flowcontrolrequest.StorageObjectCountTracker, observed Observed) error {
+func addObserver(generic *genericapiserver.GenericAPIServer, tracker flowcontrolrequest.StorageObjectCountTracker, observed Observed, readiness readonly.Readiness) error {
 	err := generic.AddPostStartHook("observe-index", func(hook genericapiserver.PostStartHookContext) error {
-		go wait.UntilWithContext(hook, func(context.Context) { observe(observed, tracker, processMetrics()) }, observeInterval)
+		go wait.UntilWithContext(hook, func(ctx context.Context) {
+			observe(observed, tracker, processMetrics())
+			observePolicies(ctx, observed, readiness, processPolicyMetrics())
+		}, observeInterval)
 		return nil
 	})
 	if err != nil {

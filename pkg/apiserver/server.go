@@ -107,7 +107,7 @@ func (c CompletedConfig) New() (*Server, error) {
 	if err := generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("install %s: %w", v1alpha1.GroupName, err)
 	}
-	if err := addObserver(generic, c.generic.StorageObjectCountTracker, c.extra.Observed); err != nil {
+	if err := addObserver(generic, c.generic.StorageObjectCountTracker, c.extra.Observed, c.extra.Backend.Readiness); err != nil {
 		return nil, err
 	}
 	if err := c.addHealthChecks(generic); err != nil {

@@ -13,6 +13,8 @@ import (
 type auditMetrics struct {
 	evaluations *metrics.CounterVec
 	objects     *metrics.CounterVec
+	lag         *metrics.Histogram
+	queue       *metrics.Gauge
 }
 
 // processMetrics are the metrics of this process: a registry takes a metric only
@@ -34,7 +36,22 @@ var processMetrics = sync.OnceValue(func() *auditMetrics {
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"outcome"}),
 	}
-	legacyregistry.MustRegister(m.evaluations, m.objects)
+	m.lag = metrics.NewHistogram(&metrics.HistogramOpts{
+		Namespace:      "policy_apiserver",
+		Subsystem:      "audit",
+		Name:           "lag_seconds",
+		Help:           "Time from the arrival of a change until its findings can be seen.",
+		Buckets:        metrics.ExponentialBuckets(0.005, 2, 15), // to 82 s
+		StabilityLevel: metrics.ALPHA,
+	})
+	m.queue = metrics.NewGauge(&metrics.GaugeOpts{
+		Namespace:      "policy_apiserver",
+		Subsystem:      "audit",
+		Name:           "queue_length",
+		Help:           "Changes that wait for their evaluation or for being written, when the last transaction began.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	legacyregistry.MustRegister(m.evaluations, m.objects, m.lag, m.queue)
 	return m
 })
 

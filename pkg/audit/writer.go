@@ -31,6 +31,8 @@ const (
 type writer struct {
 	index *index.DB
 	clock clock.WithTicker
+	// metrics of the process.
+	metrics *auditMetrics
 	// queue has the operations in order.
 	queue chan *queued
 	// work has those of them that no worker has taken yet.
@@ -66,6 +68,8 @@ type refusable interface {
 // queued is an operation on its way.
 type queued struct {
 	operation
+	// submitted is when it began.
+	submitted time.Time
 	// prepared is closed when the operation can be applied.
 	prepared chan struct{}
 	// refusal is why the index does not take the operation, nil if it does.
@@ -74,10 +78,11 @@ type queued struct {
 
 func newWriter(db *index.DB, clk clock.WithTicker) *writer {
 	return &writer{
-		index: db,
-		clock: clk,
-		queue: make(chan *queued, queueLength),
-		work:  make(chan *queued),
+		index:   db,
+		clock:   clk,
+		metrics: processMetrics(),
+		queue:   make(chan *queued, queueLength),
+		work:    make(chan *queued),
 	}
 }
 
@@ -85,7 +90,7 @@ func newWriter(db *index.DB, clk clock.WithTicker) *writer {
 // order in which it submitted them. It blocks while too much is under way, and
 // does nothing once ctx is done.
 func (w *writer) submit(ctx context.Context, op operation) {
-	q := &queued{operation: op, prepared: make(chan struct{})}
+	q := &queued{operation: op, submitted: w.clock.Now(), prepared: make(chan struct{})}
 	select {
 	case w.queue <- q:
 	case <-ctx.Done():
@@ -177,6 +182,7 @@ func (q *queued) finish() {
 // apply writes a batch, again and again until it is written. Operations that cannot
 // be applied, whatever the disk does, are left out.
 func (w *writer) apply(ctx context.Context, batch []*queued) error {
+	w.metrics.queue.Set(float64(len(batch) + len(w.queue)))
 	for {
 		failed := -1
 		_, err := w.index.Update(ctx, func(tx *index.Tx) error {
@@ -196,6 +202,7 @@ func (w *writer) apply(ctx context.Context, batch []*queued) error {
 			w.stalled.Store(nil)
 			for _, q := range batch {
 				q.finish()
+				w.metrics.lag.Observe(w.clock.Since(q.submitted).Seconds())
 			}
 			return nil
 		case ctx.Err() != nil:

@@ -1,0 +1,3 @@
+// Package monitoring tests the alert rules and the dashboard of
+// artifacts/deploy/monitoring with Prometheus' own engine.
+package monitoring
