@@ -18,6 +18,11 @@ GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v
 # Modules that compare with Gatekeeper, so that it stays out of the product's go.mod.
 DIFFERENTIAL := test/differential test/differential/peer
 
+# The same for Prometheus, with whose engine alerts are tested.
+MONITORING := test/monitoring
+
+GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.1.4
+
 # The race detector needs a C compiler. Without one, Go leaves cgo off.
 ifeq ($(shell go env CGO_ENABLED),1)
 RACE := -race
@@ -67,15 +72,24 @@ bench-engine: ## Compare how fast this engine and Gatekeeper's audit are.
 bench-query: ## Compare queries with custom resources in etcd (BENCH_FLAGS='-objects 100000').
 	go run ./test/bench-query $(BENCH_FLAGS)
 
+.PHONY: monitoring
+monitoring: ## Test alert rules and the dashboard with Prometheus' engine.
+	cd $(MONITORING) && go test -count=1 ./...
+
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities; needs to reach vuln.go.dev.
+	$(GOVULNCHECK) ./...
+
 .PHONY: generate
-generate: ## Generate code from the API types.
+generate: ## Generate code from the API types, and docs/flags.md from the program.
 	hack/update-codegen.sh
+	go test ./cmd/policy-apiserver/app -run '^TestFlagsDocumented$$' -update
 
 .PHONY: verify
 verify: lint ## Check generated code, lint, formatting and go.mod.
 	hack/verify-codegen.sh
 	go mod tidy -diff
-	for module in $(DIFFERENTIAL); do \
+	for module in $(DIFFERENTIAL) $(MONITORING); do \
 	  (cd "$$module" && go mod tidy -diff && go vet ./... && $(GOLANGCI_LINT) run ./...); \
 	done
 
