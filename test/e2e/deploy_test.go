@@ -160,12 +160,13 @@ func TestRights(t *testing.T) {
 		"update configmaps":                "no",
 		"patch apiservices":                "no",
 		"update constrainttemplates":       "no",
+		"create serviceaccounts/token":     "no",
+		"impersonate users":                "no",
+		"bind clusterroles":                "no",
+
 		"update constrainttemplates --subresource=finalizers":    "no",
 		"patch flowschemas --subresource=status":                 "yes",
 		"patch prioritylevelconfigurations --subresource=status": "no",
-		"create serviceaccounts/token":                           "no",
-		"impersonate users":                                      "no",
-		"bind clusterroles":                                      "no",
 	} {
 		args := append([]string{"auth", "can-i", "-A", "--as=system:serviceaccount:policy-system:policy-apiserver"}, strings.Fields(what)...)
 		out, err := cp.Kubectl("", args...)
