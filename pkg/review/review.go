@@ -92,6 +92,10 @@ func Evaluate(ctx context.Context, policies Policies, r Request) (*v1alpha1.Revi
 	e.status.Allowed = true
 	subjects, errs := e.decode()
 	constraints, constraintErrs := e.constraints(ctx)
+	if ctx.Err() != nil {
+		// What is wrong may be that they were not compiled to the end.
+		return nil, fmt.Errorf("the policies were being compiled: %w", context.Cause(ctx))
+	}
 	if errs = append(errs, constraintErrs...); len(errs) > 0 {
 		return nil, &InvalidError{errs}
 	}

@@ -137,7 +137,8 @@ func (r *REST) answer(ctx context.Context, spec *v1alpha1.ReviewSpec, status *v1
 		}
 		defer leave()
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout(ctx, spec))
+	limit := timeout(ctx, spec)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	request := engine.Request{Spec: spec, Namespace: namespace, GuessKind: r.backend.GuessKind, Reader: newReader(r, requester)}
 	if r.backend.AskAuthorizer {
@@ -155,7 +156,7 @@ func (r *REST) answer(ctx context.Context, spec *v1alpha1.ReviewSpec, status *v1
 	case errors.As(err, &invalid):
 		return r.invalid(invalid.Errors)
 	case errors.Is(err, context.DeadlineExceeded):
-		return apierrors.NewTimeoutError(fmt.Sprintf("the review did not end within %v: %v; review fewer objects, or by fewer constraints", deadline, err), 0)
+		return apierrors.NewTimeoutError(fmt.Sprintf("the review did not end within %v: %v; review fewer objects, or by fewer constraints", limit.Round(time.Millisecond), err), 0)
 	case err != nil:
 		return err
 	}
