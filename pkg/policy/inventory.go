@@ -181,7 +181,8 @@ func (s *Set) inventoryViews(programs []*regoProgram, preferred, others []Kind) 
 // inventoryPrograms returns the programs of the Set that read data.inventory.
 func (s *Set) inventoryPrograms() []*regoProgram {
 	var out []*regoProgram
-	for _, c := range s.constraints {
+	// Reviews and the webhook read it for constraints that are not audited.
+	for _, c := range slices.Concat(s.constraints, s.elsewhere) {
 		rule, ok := c.rule.(*gatekeeperRule)
 		if !ok {
 			continue

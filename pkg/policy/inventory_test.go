@@ -458,3 +458,19 @@ func TestInventoryIsNotKept(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
+
+// TestInventoryOfConstraintsThatAreNotAudited is loaded for reviews and the webhook.
+func TestInventoryOfConstraintsThatAreNotAudited(t *testing.T) {
+	in := inputsOf(t, testTemplate(uniqueHost), testConstraint("c", "{enforcementAction: scoped, scopedEnforcementActions: [{action: deny, enforcementPoints: [{name: validation.gatekeeper.sh}]}]}"))
+	first := Compile(t.Context(), in, nil)
+	if len(first.Constraints()) != 0 || len(first.At(PointWebhook)) != 1 {
+		t.Fatalf("%d constraints are audited, %d enforced; rejected: %+v", len(first.Constraints()), len(first.At(PointWebhook)), first.Rejections())
+	}
+	in.Inventory = load(t, first, nil, parse(t, ingress("a", "taken", "x")))
+	set := Compile(t.Context(), in, first)
+	obj := NewObject(Kind{GroupVersionKind: ingressKind.GroupVersionKind, Namespaced: true}, parse(t, ingress("b", "mine", "x")), nil)
+	v := Review(t.Context(), obj, set.At(PointWebhook))[0]
+	if got := verdictText(&v); got != "fail host x is taken by taken" {
+		t.Errorf("got %q", got)
+	}
+}
