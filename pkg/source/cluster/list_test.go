@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -47,7 +48,7 @@ func TestList(t *testing.T) {
 			if diff := cmp.Diff([]string{"a b", "c d", "e"}, pages); diff != "" || err != nil || expired != expires {
 				t.Errorf("%v, expired %v (-want +got):\n%s", err, expired, diff)
 			}
-			if err := src.ListPages(t.Context(), configMaps, "", "", func([]*unstructured.Unstructured) error { return http.ErrAbortHandler }); err != http.ErrAbortHandler {
+			if err := src.ListPages(t.Context(), configMaps, "", "", func([]*unstructured.Unstructured) error { return http.ErrAbortHandler }); !errors.Is(err, http.ErrAbortHandler) {
 				t.Errorf("the error of a page: %v", err)
 			}
 			if limits := server.seen(func(q url.Values) bool { return q.Get("limit") != "2" }); len(limits) > 0 {
