@@ -42,8 +42,9 @@ func main() {
 	flag.BoolVar(&o.skip, "skip-match-kind-only", false, "leave out Gatekeeper with --audit-match-kind-only")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, o); err != nil {
+	err := run(ctx, o)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench-audit:", err)
 		os.Exit(1)
 	}

@@ -165,32 +165,33 @@ func print(w io.Writer, results []*result) {
 		{"... p99, s", func(r *result) float64 { return percentile(r.delays, 99).Seconds() }},
 		{"peak memory, MiB", func(r *result) float64 { return r.memory }},
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "|")
-	last := results[len(results)-1]
+	last, others := results[len(results)-1], results[:len(results)-1]
+	var text strings.Builder
+	text.WriteString("|")
 	for _, r := range results {
-		fmt.Fprintf(t, "\t| %s", r.name)
+		text.WriteString("\t| " + r.name)
 	}
-	for _, r := range results[:len(results)-1] {
-		fmt.Fprintf(t, "\t| to %s", r.name)
+	for _, r := range others {
+		text.WriteString("\t| to " + r.name)
 	}
-	fmt.Fprintln(t, "\t|")
-	fmt.Fprintf(t, "|%s|\n", strings.Repeat(" --- |", 2*len(results)))
+	text.WriteString("\t|\n| ---" + strings.Repeat(" | ---", 2*len(results)-1) + " |\n")
 	for _, row := range rows {
-		fmt.Fprintf(t, "| %s", row.name)
+		text.WriteString("| " + row.name)
 		for _, r := range results {
-			fmt.Fprintf(t, "\t| %.3g", row.value(r))
+			fmt.Fprintf(&text, "\t| %.3g", row.value(r))
 		}
-		for _, r := range results[:len(results)-1] {
+		for _, r := range others {
+			text.WriteString("\t| ")
 			if ours := row.value(last); ours > 0 {
-				fmt.Fprintf(t, "\t| %.3g", row.value(r)/ours)
-			} else {
-				fmt.Fprint(t, "\t| ")
+				fmt.Fprintf(&text, "%.3g", row.value(r)/ours)
 			}
 		}
-		fmt.Fprintln(t, "\t|")
+		text.WriteString("\t|\n")
 	}
-	_ = t.Flush() // to the standard output
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	// Both are the standard output, in the end.
+	_, _ = io.WriteString(t, text.String())
+	_ = t.Flush()
 }
 
 func percentile(all []time.Duration, percent int) time.Duration {
