@@ -132,7 +132,7 @@ func TestKubectl(t *testing.T) {
 	t.Run("api-resources", func(t *testing.T) {
 		out := kubectl(t, "api-resources", "--api-group=policy.example.io", "-o", "wide", "--no-headers")
 		lines := strings.Split(strings.TrimSpace(out), "\n")
-		if len(lines) != 8 {
+		if len(lines) != 9 {
 			t.Errorf("resources:\n%s", out)
 		}
 		for _, line := range lines {

@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -32,7 +33,12 @@ func (s *Server) WebhookConfiguration(port int) (*admissionregistrationv1.Valida
 	}
 	number := int32(port)
 	client.Service.Port = &number
-	client.CABundle, err = os.ReadFile(s.cp.ca.file())
+	// The certificate may have been renewed.
+	bundle, err := s.cp.Kubectl("", "get", "apiservice", "v1alpha1.policy.example.io", "-o", "jsonpath={.spec.caBundle}")
+	if err != nil {
+		return nil, err
+	}
+	client.CABundle, err = base64.StdEncoding.DecodeString(bundle)
 	return config, err
 }
 
