@@ -87,7 +87,7 @@ func TestMetricsDocumented(t *testing.T) {
 	defer open.Stop()
 	// Series of these come with events that other tests make.
 	later := []string{
-		"policy_apiserver_access_watches_ended_total", "apiserver_audit_error_total",
+		"policy_apiserver_access_watches_ended_total", "apiserver_audit_error_total", "policy_apiserver_feed_watchers_dropped_total",
 		"policy_apiserver_admission_request_duration_seconds", "policy_apiserver_admission_requests_total", "policy_apiserver_admission_verdicts_total",
 		"policy_apiserver_events_dropped_changes_total", "policy_apiserver_events_events_total",
 		"policy_apiserver_export_dropped_changes_total", "policy_apiserver_export_errors_total", "policy_apiserver_export_lines_total",
