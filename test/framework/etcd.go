@@ -17,7 +17,7 @@ type EtcdState struct {
 
 // ownWrites begin the keys that a control plane writes by itself, at any time:
 // leases, events, and the note of how far it has compacted.
-var ownWrites = []string{"/registry/leases/", "/registry/masterleases/", "/registry/events/", "compact_rev_key"}
+var ownWrites = []string{"/registry/leases/", "/registry/masterleases/", "/registry/peerserverleases/", "/registry/events/", "compact_rev_key"}
 
 // EtcdState returns the number of keys and the revision of etcd.
 func (cp *ControlPlane) EtcdState() (EtcdState, error) {
