@@ -35,8 +35,9 @@ type side struct {
 	write func(ctx context.Context, numbers []int) error
 	// pids of the servers that answer.
 	pids []int
-	// tokens lead to the pages of 500.
-	tokens []string
+	// tokens lead to the pages of 500, which findTokens finds.
+	tokens     []string
+	findTokens func(context.Context, *side, corpus) error
 }
 
 func newSide(name string, config *rest.Config, resource schema.GroupVersionResource, write func(context.Context, []int) error, pids ...int) (*side, error) {
@@ -44,7 +45,7 @@ func newSide(name string, config *rest.Config, resource schema.GroupVersionResou
 	config.QPS = -1
 	// What is compared is not how fast gzip is.
 	config.DisableCompression = true
-	s := &side{name: name, config: config, resource: resource, write: write, pids: pids}
+	s := &side{name: name, config: config, resource: resource, write: write, pids: pids, findTokens: walk}
 	var err error
 	if s.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, err
@@ -164,6 +165,7 @@ func newPeer(ctx context.Context, cp *framework.ControlPlane, c corpus) (*side, 
 	if err != nil {
 		return nil, err
 	}
+	s.findTokens = computeTokens
 	return s, s.await(ctx, 10*time.Minute)
 }
 
