@@ -166,14 +166,15 @@ func newPeer(ctx context.Context, cp *framework.ControlPlane, c corpus) (*side, 
 		return nil, err
 	}
 	s.findTokens = computeTokens
-	return s, s.await(ctx, 10*time.Minute)
+	// Until its watch cache has everything, it answers from etcd or not at all.
+	return s, s.await(ctx, "?limit=1&resourceVersion=0&labelSelector=owner%3Dnobody", 15*time.Minute)
 }
 
-// await waits until a list of one is answered.
-func (s *side) await(ctx context.Context, timeout time.Duration) error {
+// await waits until a list is answered.
+func (s *side) await(ctx context.Context, list string, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	for {
-		body, err := s.open(ctx, s.path("", "?limit=1"))
+		body, err := s.open(ctx, s.path("", list))
 		if err == nil {
 			defer body.Close()
 			_, err = io.Copy(io.Discard, body)
@@ -260,8 +261,8 @@ func newOurs(ctx context.Context, cp *framework.ControlPlane, c corpus) (*ours, 
 	if o.direct, err = newSide("this server, directly", config, resource, write, server.PID()); err != nil {
 		return nil, err
 	}
-	if err := o.aggregated.await(ctx, time.Minute); err != nil {
+	if err := o.aggregated.await(ctx, "?limit=1", time.Minute); err != nil {
 		return nil, err
 	}
-	return o, o.direct.await(ctx, time.Minute)
+	return o, o.direct.await(ctx, "?limit=1", time.Minute)
 }
