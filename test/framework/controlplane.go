@@ -133,7 +133,7 @@ func (cp *ControlPlane) startEtcd() error {
 		"--data-dir="+filepath.Join(cp.Dir, "etcd"),
 		"--listen-client-urls="+cp.etcdURL, "--advertise-client-urls="+cp.etcdURL,
 		"--listen-peer-urls="+peerURL, "--initial-advertise-peer-urls="+peerURL,
-		"--initial-cluster=default="+peerURL, "--unsafe-no-fsync")
+		"--initial-cluster=default="+peerURL, "--unsafe-no-fsync", "--quota-backend-bytes=8589934592")
 	return err
 }
 
