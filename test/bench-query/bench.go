@@ -28,11 +28,17 @@ type bench struct {
 
 // all measures everything.
 func (b *bench) all(ctx context.Context) error {
+	b.memory("memory at rest")
 	for _, step := range []func(context.Context) error{b.pages, b.selections, b.fullList, b.informersSync, b.fanOut, b.pagesUnderWrites} {
 		if err := step(ctx); err != nil {
 			return err
 		}
+		// What failed for want of memory must not be taken for an answer.
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
+	b.memory("memory at the end")
 	return nil
 }
 
@@ -63,12 +69,12 @@ func (b *bench) pages(ctx context.Context) error {
 		}
 		seconds[i] = time.Since(started).Seconds()
 	}
-	if len(b.sides[0].tokens) != len(b.sides[1].tokens) {
-		return fmt.Errorf("there are %d pages and %d", len(b.sides[0].tokens), len(b.sides[1].tokens))
-	}
 	n := len(b.sides[0].tokens)
+	if expected := (b.corpus.objects + pageSize - 1) / pageSize; n != expected {
+		return fmt.Errorf("there are %d pages, and not %d", n, expected)
+	}
 	stride := max(1, n/sampled)
-	b.report.value(fmt.Sprintf("%d pages of 500 from all of the list, one after the other", (n+stride-1)/stride), "s", "lower", seconds...)
+	b.report.value(fmt.Sprintf("%d pages of 500 from all of the list, one after the other", (n+stride-1)/stride), "s", "lower", b.sides, seconds...)
 	for _, page := range []struct {
 		name string
 		of   func(n int) int
@@ -191,7 +197,7 @@ func (b *bench) throughput(ctx context.Context, name string, url func(*side) str
 		}
 		rates[i], medians[i], worst[i] = float64(len(latencies))/elapsed.Seconds(), milliseconds(latencies, 0.5), milliseconds(latencies, 0.99)
 	}
-	b.report.requests(name, counts[0], rates, medians, worst)
+	b.report.requests(name, counts[0], b.sides, rates, medians, worst)
 	if slices.Max(counts) != slices.Min(counts) {
 		return fmt.Errorf("%s: the answers have %d items", name, counts)
 	}
@@ -268,10 +274,10 @@ func (b *bench) fullList(ctx context.Context) error {
 			total[i] = math.NaN()
 		}
 	}
-	b.report.value("full list, first byte", "ms", "lower", first...)
-	b.report.value("full list, all of it", "s", "lower", total...)
-	b.report.value("full list, size", "MiB", "", size...)
-	b.report.value("full list, memory of the server grows by", "MiB", "lower", grown...)
+	b.report.value("full list, first byte", "ms", "lower", b.sides, first...)
+	b.report.value("full list, all of it", "s", "lower", b.sides, total...)
+	b.report.value("full list, size", "MiB", "", b.sides, size...)
+	b.report.value("full list, memory of the server grows by", "MiB", "lower", b.sides, grown...)
 	return nil
 }
 
@@ -317,8 +323,8 @@ func (b *bench) pagesUnderWrites(ctx context.Context) error {
 		rates[i], medians[i], worst[i] = float64(len(latencies))/elapsed.Seconds(), milliseconds(latencies, 0.5), milliseconds(latencies, 0.99)
 	}
 	name := fmt.Sprintf("random page of 500 under %d changes/s", b.writes)
-	b.report.requests(name, pageSize, rates, medians, worst)
-	b.report.value("... and the changes that were made", "1/s", "higher", achieved...)
+	b.report.requests(name, pageSize, b.sides, rates, medians, worst)
+	b.report.value("... and the changes that were made", "1/s", "higher", b.sides, achieved...)
 	return nil
 }
 

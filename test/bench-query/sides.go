@@ -24,6 +24,13 @@ import (
 	"policy.example.io/policy-apiserver/test/framework"
 )
 
+// Who is compared, as the table names them.
+const (
+	peerName       = "custom resources"
+	aggregatedName = "this server"
+	directName     = "this server, directly"
+)
+
 // side is one of those who are compared.
 type side struct {
 	name     string
@@ -161,7 +168,7 @@ func newPeer(ctx context.Context, cp *framework.ControlPlane, c corpus) (*side, 
 		}
 		return group.Wait()
 	}
-	s, err := newSide("custom resources", cp.Admin, peerResource, write, cp.PID("kube-apiserver"), cp.PID("etcd"))
+	s, err := newSide(peerName, cp.Admin, peerResource, write, cp.PID("kube-apiserver"), cp.PID("etcd"))
 	if err != nil {
 		return nil, err
 	}
@@ -252,13 +259,13 @@ func newOurs(ctx context.Context, cp *framework.ControlPlane, c corpus) (*ours, 
 		return nil
 	}
 	resource := v1alpha1.SchemeGroupVersion.WithResource("auditresults")
-	if o.aggregated, err = newSide("this server", cp.Admin, resource, write, server.PID()); err != nil {
+	if o.aggregated, err = newSide(aggregatedName, cp.Admin, resource, write, server.PID()); err != nil {
 		return nil, err
 	}
 	config := rest.CopyConfig(cp.Admin)
 	config.Host = "https://" + server.Address()
 	config.ServerName = framework.ServiceHost
-	if o.direct, err = newSide("this server, directly", config, resource, write, server.PID()); err != nil {
+	if o.direct, err = newSide(directName, config, resource, write, server.PID()); err != nil {
 		return nil, err
 	}
 	if err := o.aggregated.await(ctx, "?limit=1", time.Minute); err != nil {

@@ -38,7 +38,7 @@ func (b *bench) informersSync(ctx context.Context) error {
 			return fmt.Errorf("%s: the informers do not sync", s.name)
 		}
 	}
-	b.report.value(fmt.Sprintf("%d informers of a namespace each, synced after", n), "s", "lower", seconds...)
+	b.report.value(fmt.Sprintf("%d informers of a namespace each, synced after", n), "s", "lower", b.sides, seconds...)
 	return nil
 }
 
@@ -60,9 +60,9 @@ func (b *bench) fanOut(ctx context.Context) error {
 				return fmt.Errorf("%s: %s: %d events of %d changes for %d watches", name, s.name, len(latencies), written, load.watches)
 			}
 		}
-		b.report.value(name+": from change to client, p50", "ms", "lower", medians...)
-		b.report.value(name+": from change to client, p99", "ms", "lower", worst...)
-		b.report.value(name+": changes that the writer kept up with", "%", "", share...)
+		b.report.value(name+": from change to client, p50", "ms", "lower", b.sides, medians...)
+		b.report.value(name+": from change to client, p99", "ms", "lower", b.sides, worst...)
+		b.report.value(name+": changes that the writer kept up with", "%", "", b.sides, share...)
 	}
 	return nil
 }
